@@ -1,0 +1,52 @@
+# `make demo` and `make test` create their own environment in .venv from nothing but Python, a C++
+# compiler and make.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+NATIVE := $(shell find src/colonnade/native -name '*.cpp' -o -name '*.h')
+JOBS ?= $(shell nproc 2>/dev/null || echo 2)
+
+.PHONY: demo test check lint types install sanitize bench-lossless clean help
+
+help:
+	@echo "make demo            two parties on this machine: align, train, evaluate, predict"
+	@echo "make test            set up, then lint, types and the whole test suite"
+	@echo "make check           lint and types only"
+	@echo "make bench-lossless  distance of a federated run from its float64 twin (COLONNADE_DATA)"
+	@echo "make sanitize        the native tests under address and undefined-behaviour sanitizers"
+
+# Progress bars need neither colour nor a terminal: plain lines are shown elsewhere.
+demo: install
+	$(BIN)/python -m colonnade demo --folder runs/demo
+
+test: install check
+	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal
+
+check: lint types
+
+lint: install
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: install
+	$(BIN)/mypy
+
+bench-lossless: install
+	$(BIN)/python -m benchmarks.lossless --set a9a
+	$(BIN)/python -m benchmarks.lossless --set higgs
+
+install: $(STAMP)
+
+# torch first and by its exact version: a looser request may take a build many times as large.
+$(STAMP): pyproject.toml constraints.txt CMakeLists.txt $(NATIVE)
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade pip
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt torch
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt scikit-build-core nanobind cmake ninja
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --no-build-isolation --editable '.[dev]'
+	touch $(STAMP)
+
+clean:
+	rm -rf $(VENV) build .mypy_cache .ruff_cache .pytest_cache .hypothesis

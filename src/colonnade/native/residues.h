@@ -1,0 +1,72 @@
+// A batch of numbers modulo n in Montgomery form, and the operations on whole batches.
+//
+// Everything here throws std::invalid_argument with a text for the caller, takes the number of
+// threads last, and gives the same bytes for any number of threads and any kernel.
+#pragma once
+
+#include <memory>
+#include <optional>
+
+#include "modulus.h"
+
+namespace colonnade {
+
+using ModulusPointer = std::shared_ptr<Modulus>;
+
+class Residues {
+ public:
+  Residues(ModulusPointer modulus, std::size_t count)
+      : modulus_(std::move(modulus)),
+        count_(count),
+        limbs_(allocate(checked_product(count, modulus_->limbs()))) {}
+
+  const ModulusPointer& modulus() const { return modulus_; }
+  std::size_t count() const { return count_; }
+  Limb* row(std::size_t i) { return limbs_.data() + i * modulus_->limbs(); }
+  const Limb* row(std::size_t i) const { return limbs_.data() + i * modulus_->limbs(); }
+
+  static Residues ones(const ModulusPointer& modulus, std::size_t count);
+  // `data`: a whole number of rows of byte_width() bytes, each below n.
+  static Residues from_bytes(const ModulusPointer& modulus, const std::uint8_t* data,
+                             std::size_t size, int threads);
+  // `data` has room for count() * byte_width() bytes.
+  void to_bytes(std::uint8_t* data, int threads) const;
+  Residues take(const std::int64_t* indices, std::size_t count) const;
+  static Residues concat(const std::vector<const Residues*>& parts);
+
+ private:
+  // std::vector calls what no allocator could give a length error; it is lack of memory.
+  static LimbVector allocate(std::size_t limbs) {
+    if (limbs > LimbVector().max_size()) throw std::bad_alloc();
+    return LimbVector(limbs);
+  }
+
+  ModulusPointer modulus_;
+  std::size_t count_;
+  LimbVector limbs_;
+};
+
+void require_same_modulus(const Modulus& a, const Modulus& b);
+
+// Elementwise product; a batch of one number meets every number of the other.
+Residues multiply(const Residues& a, const Residues& b, int threads);
+
+// a^(2^times).
+Residues square_times(const Residues& a, std::size_t times, int threads);
+
+// 1/a, by one inversion and three multiplications a number (Montgomery's trick); variable time.
+// try_invert gives nothing, and invert throws with the first place, where a number has no inverse.
+std::optional<Residues> try_invert(const Residues& a, int threads);
+Residues invert(const Residues& a, int threads);
+
+// Product over j of a[i * group + j]^(2^(shift * j)), for each run i of `group` numbers.
+Residues horner_pack(const Residues& a, std::size_t group, std::size_t shift, int threads);
+
+// a^exponent for one secret exponent of `bits` public bits, in a time that depends on neither.
+Residues pow_secret(const Residues& a, const ByteVector& exponent, std::size_t bits, int threads);
+
+// a[i]^exponents[i], little-endian exponents of `width` bytes, or a single one for all.
+Residues pow_vartime(const Residues& a, const ByteVector& exponents, std::size_t width,
+                     int threads);
+
+}  // namespace colonnade

@@ -1,0 +1,160 @@
+#include "tables.h"
+
+#include <stdexcept>
+#include <string>
+
+#include "exponent.h"
+#include "parallel.h"
+
+namespace colonnade {
+namespace {
+
+// The limbs of a table of tables * entries numbers. Throws where it would be too large.
+std::size_t table_limbs(std::size_t tables, std::size_t entries, std::size_t limbs) {
+  const std::size_t most = FixedBaseTable::kMaxTableBytes / kLimbBytes;
+  if (tables > most / (entries * limbs)) {
+    throw std::invalid_argument("got a table of more than " +
+                                std::to_string(FixedBaseTable::kMaxTableBytes >> 20) +
+                                " MiB; use a narrower window or fewer bases");
+  }
+  return tables * entries * limbs;
+}
+
+void require_between(const char* name, std::size_t value, std::size_t least, std::size_t most) {
+  if (value < least || value > most) {
+    throw std::invalid_argument("got " + std::string(name) + " = " + std::to_string(value) +
+                                "; want " + std::to_string(least) + " to " + std::to_string(most));
+  }
+}
+
+}  // namespace
+
+FixedBaseTable::FixedBaseTable(const ModulusPointer& modulus, const Residues& bases,
+                               std::size_t exponent_bits, std::size_t window, int threads)
+    : modulus_(modulus),
+      bases_(bases.count()),
+      exponent_bits_(exponent_bits),
+      window_bits_(window) {
+  require_same_modulus(*modulus, *bases.modulus());
+  require_between("window", window, 1, kWidestWindow);
+  require_between("exponent_bits", exponent_bits, 1, kMaxModulusBits);
+  require_between("number of bases", bases_, 1, SIZE_MAX);
+  windows_ = (exponent_bits + window - 1) / window;
+  const std::size_t limbs = modulus_->limbs(), entries = std::size_t{1} << window;
+  table_.resize(table_limbs(bases_ * windows_, entries, limbs));
+  Residues first(modulus_, bases_ * windows_);  // base^(2^(window * w)): a chain for each base
+  parallel_for(bases_, threads, [&](std::size_t begin, std::size_t end) {
+    Multiplier arithmetic(*modulus_);
+    for (std::size_t base = begin; base < end; ++base) {
+      copy(first.row(base * windows_), bases.row(base), limbs);
+      for (std::size_t i = base * windows_ + 1; i < (base + 1) * windows_; ++i) {
+        copy(first.row(i), first.row(i - 1), limbs);
+        arithmetic.square_in_place(first.row(i), window);
+      }
+    }
+  });
+  parallel_for(first.count(), threads, [&](std::size_t begin, std::size_t end) {
+    Multiplier arithmetic(*modulus_);
+    for (std::size_t i = begin; i < end; ++i) {
+      all_powers(arithmetic, table_.data() + i * entries * limbs, first.row(i), entries);
+    }
+  });
+}
+
+std::size_t FixedBaseTable::count_exponents(const ByteVector& exponents, std::size_t width,
+                                            std::size_t base) const {
+  require_between("base", base, 0, bases_ - 1);
+  if (width == 0 || exponents.size() % width != 0) {
+    throw std::invalid_argument("got " + std::to_string(exponents.size()) +
+                                " exponent bytes; want a multiple of the width, " +
+                                std::to_string(width));
+  }
+  const std::size_t count = exponents.size() / width;
+  Limb beyond = 0;  // over all exponents, so that the time does not tell which
+  for (std::size_t i = 0; i < count; ++i) {
+    beyond |= bits_beyond(exponents.data() + i * width, width, exponent_bits_);
+  }
+  if (beyond != 0) {
+    throw std::invalid_argument("got an exponent of more than " + std::to_string(exponent_bits_) +
+                                " bits, the length the table was made for");
+  }
+  return count;
+}
+
+Residues FixedBaseTable::power_secret(const ByteVector& exponents, std::size_t width,
+                                      std::size_t base, int threads) const {
+  const std::size_t limbs = modulus_->limbs(), entries = std::size_t{1} << window_bits_;
+  Residues result = Residues::ones(modulus_, count_exponents(exponents, width, base));
+  parallel_for(result.count(), threads, [&](std::size_t begin, std::size_t end) {
+    Multiplier arithmetic(*modulus_);
+    LimbVector factor(limbs);
+    for (std::size_t i = begin; i < end; ++i) {
+      for (std::size_t w = 0; w < windows_; ++w) {
+        const Limb index =
+            bits_at(exponents.data() + i * width, width, w * window_bits_, window_bits_);
+        read_by_masking(factor.data(), window_table(base, w), entries, limbs, index);
+        arithmetic.multiply(result.row(i), result.row(i), factor.data());
+      }
+    }
+  });
+  return result;
+}
+
+Residues FixedBaseTable::power_vartime(const ByteVector& exponents, std::size_t width,
+                                       std::size_t base, int threads) const {
+  Residues result(modulus_, count_exponents(exponents, width, base));
+  parallel_for(result.count(), threads, [&](std::size_t begin, std::size_t end) {
+    Multiplier arithmetic(*modulus_);
+    for (std::size_t i = begin; i < end; ++i) {
+      Product product(arithmetic, result.row(i));
+      for (std::size_t w = 0; w < windows_; ++w) {
+        const Limb index =
+            bits_at(exponents.data() + i * width, width, w * window_bits_, window_bits_);
+        if (index != 0) product.multiply(window_table(base, w) + index * modulus_->limbs());
+      }
+      product.finish();
+    }
+  });
+  return result;
+}
+
+ProductTable::ProductTable(const ModulusPointer& modulus, const Residues& bases,
+                           std::size_t digit_bits, int threads)
+    : modulus_(modulus), bases_(bases.count()), digit_bits_(digit_bits) {
+  require_same_modulus(*modulus, *bases.modulus());
+  require_between("digit_bits", digit_bits, 1, 8);
+  const std::size_t limbs = modulus_->limbs(), entries = std::size_t{1} << digit_bits;
+  table_.resize(table_limbs(bases_, entries, limbs));
+  parallel_for(bases_, threads, [&](std::size_t begin, std::size_t end) {
+    Multiplier arithmetic(*modulus_);
+    for (std::size_t i = begin; i < end; ++i) {
+      all_powers(arithmetic, table_.data() + i * entries * limbs, bases.row(i), entries);
+    }
+  });
+}
+
+Residues ProductTable::products_vartime(const ByteVector& digits, std::size_t count,
+                                        int threads) const {
+  const std::size_t limbs = modulus_->limbs(), entries = std::size_t{1} << digit_bits_;
+  for (const std::uint8_t digit : digits) {
+    if (digit >= entries) {
+      throw std::invalid_argument("got a digit of more than " + std::to_string(digit_bits_) +
+                                  " bits, the width the table was made for");
+    }
+  }
+  Residues result(modulus_, count);
+  parallel_for(count, threads, [&](std::size_t begin, std::size_t end) {
+    Multiplier arithmetic(*modulus_);
+    for (std::size_t row = begin; row < end; ++row) {
+      Product product(arithmetic, result.row(row));
+      for (std::size_t i = 0; i < bases_; ++i) {
+        const std::size_t digit = digits[row * bases_ + i];
+        if (digit != 0) product.multiply(table_.data() + (i * entries + digit) * limbs);
+      }
+      product.finish();
+    }
+  });
+  return result;
+}
+
+}  // namespace colonnade
