@@ -1,0 +1,51 @@
+"""Exact products of a private integer matrix with ring elements, mod 2^64 and mod 2^128."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from colonnade.errors import UsageError
+from colonnade.ring.z128 import Z128
+
+__all__ = ["matmul_z64", "matmul_z128"]
+
+_LIMB_BITS = 16
+
+
+def matmul_z64(x: Any, v: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """X @ V mod 2^64. x: int64 (rows, inner) dense or CSR; v: uint64 (inner, columns)."""
+    if sp.issparse(x):
+        # Unsigned arithmetic wraps by definition, signed overflow would not.
+        unsigned = sp.csr_matrix((x.data.view(np.uint64), x.indices, x.indptr), shape=x.shape)
+        return np.asarray(unsigned @ v, dtype=np.uint64)
+    return np.asarray(np.ascontiguousarray(x).view(np.uint64) @ v, dtype=np.uint64)
+
+
+def matmul_z128(x: Any, v: Z128) -> Z128:
+    """X @ V mod 2^128. x: int64 (rows, inner) with |x| < 2^31, dense or CSR; v: (inner, columns).
+
+    V is cut into 16-bit limbs, so that every partial sum is exact in int64.
+
+    Raises
+        UsageError: |x| >= 2^31 or more than 2^15 terms a row.
+    """
+    magnitude = x.data if sp.issparse(x) else x
+    if magnitude.size and int(np.abs(magnitude).max()) >= 1 << 31:
+        raise UsageError("got a factor of 2^31 or more; want a smaller feature scale or range")
+    if x.shape[1] > 1 << 15 and not sp.issparse(x):
+        raise UsageError(f"got {x.shape[1]} dense terms a row; want at most 32768")
+    total = Z128.zeros((x.shape[0], v.shape[1]))
+    for position in range(0, 128, _LIMB_BITS):
+        word = v.lo if position < 64 else v.hi
+        limb = (word >> np.uint64(position % 64)) & np.uint64(0xFFFF)
+        if not limb.any():
+            continue
+        partial = Z128.from_int64(np.asarray(x @ limb.astype(np.int64), dtype=np.int64))
+        if position >= 64:
+            partial = Z128(np.zeros_like(partial.lo), partial.lo)
+        total = total + partial.shift_left(position % 64)
+    return total
