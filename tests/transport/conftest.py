@@ -1,0 +1,18 @@
+"""Certificates for the transport tests, and a check that nothing is left running."""
+
+import threading
+
+import pytest
+from tls_parties import Parties
+
+
+@pytest.fixture()
+def parties(tmp_path):
+    return Parties.make(tmp_path / "identities")
+
+
+@pytest.fixture(autouse=True)
+def _no_thread_is_left():
+    yield
+    left = [thread.name for thread in threading.enumerate() if "colonnade" in thread.name]
+    assert left == []
