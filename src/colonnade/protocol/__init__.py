@@ -1,0 +1,1 @@
+"""Two-party protocols as roles over a channel: product engines, MatMul, set intersection."""
