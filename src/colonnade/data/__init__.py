@@ -1,0 +1,1 @@
+"""From a file to numbers in declared ranges: readers, schema, preprocessing, labels, splits."""
