@@ -1,0 +1,347 @@
+"""The command line: init, serve, train, predict, runs, fingerprint, demo."""
+
+from __future__ import annotations
+
+import argparse
+import signal
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import FrameType
+
+from rich.console import Console
+from rich.table import Table
+
+from colonnade import __version__
+from colonnade.errors import ColonnadeError, UsageError
+from colonnade.party.certificates import describe
+from colonnade.party.config import load_party_config
+from colonnade.party.init import renew, write_party
+from colonnade.party.job import load_job
+from colonnade.party.progress import JsonReporter, Reporter, RichReporter
+from colonnade.party.run_folder import RunFolder, list_runs
+
+__all__ = ["main"]
+
+_FAILED = 1
+_USAGE = 2
+_INTERRUPTED = 130
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command; returns the exit code (0 done, 1 failed, 2 wrong usage, 130 stopped)."""
+    options = _parser().parse_args(argv)
+    console = Console(stderr=True)
+    signal.signal(signal.SIGTERM, _interrupt)
+    try:
+        command: Callable[[argparse.Namespace], int] = options.command
+        return command(options)
+    except UsageError as error:
+        console.print(f"[bold red]error:[/] {_plain(error)}", highlight=False)
+        return _USAGE
+    except ColonnadeError as error:
+        console.print(f"[bold red]error:[/] {_plain(error)}", highlight=False)
+        return _FAILED
+    except KeyboardInterrupt:
+        console.print("stopped")
+        return _INTERRUPTED
+
+
+def _interrupt(_number: int, _frame: FrameType | None) -> None:
+    # The other side is told that the operator stopped, as for Ctrl-C.
+    raise KeyboardInterrupt
+
+
+def _plain(error: Exception) -> str:
+    return str(error).replace("[", r"\[")
+
+
+# -- commands ---------------------------------------------------------------------------------
+
+
+def _init(options: argparse.Namespace) -> int:
+    console = Console()
+    if options.renew is not None:
+        path = renew(options.renew)
+        console.print(f"renewed {path}: {describe(path)}", markup=False)
+        console.print("Send the new file to the peer; models stay valid.")
+        return 0
+    if not options.name or not options.role or not options.peer:
+        raise UsageError("init needs NAME, --role and --peer (or --renew CONFIG)")
+    address = options.listen or options.dial
+    if address is None:
+        raise UsageError("init needs --listen HOST:PORT or --dial HOST:PORT")
+    host, port = _address(address)
+    written = write_party(
+        options.directory,
+        options.name,
+        options.role,
+        data=options.data,
+        peer_name=options.peer,
+        host=host,
+        port=port,
+        mode="listen" if options.listen else "dial",
+    )
+    for path in written:
+        console.print(f"wrote {path}", markup=False)
+    console.print(f"certificate: {describe(written[1])}", markup=False)
+    console.print(
+        f"Next: read and correct {written[0]}; send {written[1]} to {options.peer!r} and put "
+        f"theirs into {options.directory / 'peers'} after comparing fingerprints.",
+        markup=False,
+    )
+    return 0
+
+
+def _fingerprint(options: argparse.Namespace) -> int:
+    Console().print(str(describe(options.certificate)), markup=False, highlight=False)
+    return 0
+
+
+def _serve(options: argparse.Namespace) -> int:
+    from colonnade.party.feature_run import ServeOptions  # torch takes seconds to import
+    from colonnade.party.serve import serve
+
+    config = load_party_config(options.config)
+    reporter = _reporter(options)
+    console = Console(stderr=True)
+    try:
+        failed = serve(config, reporter, ServeOptions(console, options.dry_run), jobs=options.jobs)
+    finally:
+        reporter.close()
+    return _FAILED if failed else 0
+
+
+def _train(options: argparse.Namespace) -> int:
+    from colonnade.party.label_run import train
+
+    config, job = load_party_config(options.config), load_job(options.job)
+    reporter = _reporter(options)
+    try:
+        folder = train(config, job, reporter, dry_run=options.dry_run)
+    finally:
+        reporter.close()
+    if folder is not None:
+        show_run(folder, Console())
+    return 0
+
+
+def _predict(options: argparse.Namespace) -> int:
+    from colonnade.party.label_run import predict
+
+    config = load_party_config(options.config)
+    reporter = _reporter(options)
+    try:
+        found = predict(
+            config,
+            options.model,
+            options.data,
+            options.output,
+            reporter,
+            dry_run=options.dry_run,
+        )
+    finally:
+        reporter.close()
+    if found is not None:
+        console = Console()
+        console.print(f"{found.scored} records scored: {options.output}", markup=False)
+        if found.unknown:
+            unknown = options.output.with_suffix(".unknown.csv")
+            console.print(f"{found.unknown} records not scored: {unknown}", markup=False)
+    return 0
+
+
+def _runs(options: argparse.Namespace) -> int:
+    console = Console()
+    if options.run is not None:
+        show_run(options.run, console)
+        return 0
+    if options.config is None:
+        raise UsageError("runs needs a RUN folder or --config FILE")
+    folder = load_party_config(options.config).run.folder
+    table = Table(title=str(folder), title_justify="left")
+    table.add_column("run")
+    table.add_column("state")
+    for entry in list_runs(folder):
+        table.add_row(entry.run_id, entry.state)
+    console.print(table)
+    return 0
+
+
+def show_run(path: Path, console: Console) -> None:
+    """Print what a finished run found and what left this party."""
+    from colonnade.party.report import metrics_table, outbox_table
+
+    folder = RunFolder.open(path)
+    metrics = folder.path / "metrics.json"
+    if metrics.exists():
+        results = folder.read_json("metrics.json")
+        if results["test"]:
+            console.print(metrics_table("Test records", results["test"]))
+    console.print(outbox_table(folder.run_id, folder.read_json("outbox.json")))
+    console.print(f"run folder: {folder.path}", markup=False, highlight=False)
+
+
+def _demo(options: argparse.Namespace) -> int:
+    from colonnade.party.demo import run_demo
+
+    return run_demo(options.folder, Console())
+
+
+def _reporter(options: argparse.Namespace) -> Reporter:
+    return JsonReporter() if options.progress == "json" else RichReporter()
+
+
+def _address(text: str) -> tuple[str, int]:
+    host, _, port = text.rpartition(":")
+    if not host or not port.isdigit():
+        raise UsageError(f"got the address {text!r}; want HOST:PORT, for instance 0.0.0.0:7420")
+    return host, int(port)
+
+
+# -- grammar ----------------------------------------------------------------------------------
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="colonnade",
+        description="Train one model on columns that belong to different organisations, without "
+        "any of them showing its rows to another.",
+        epilog="Start with 'colonnade demo', then 'colonnade init --help'.",
+    )
+    parser.add_argument("--version", action="version", version=f"colonnade {__version__}")
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    _add_init(commands)
+    _add_serve(commands)
+    _add_train(commands)
+    _add_predict(commands)
+    _add_others(commands)
+    return parser
+
+
+def _command(
+    commands: argparse._SubParsersAction[argparse.ArgumentParser],
+    name: str,
+    run: Callable[[argparse.Namespace], int],
+    help_: str,
+    example: str,
+) -> argparse.ArgumentParser:
+    parser: argparse.ArgumentParser = commands.add_parser(
+        name,
+        help=help_,
+        description=help_,
+        epilog=f"example:\n  {example}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.set_defaults(command=run)
+    return parser
+
+
+def _add_init(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = _command(
+        commands,
+        "init",
+        _init,
+        "write a commented configuration, a key pair and a certificate; or renew a certificate",
+        "colonnade init bank --role label --peer telecom --listen 0.0.0.0:7420 "
+        "--data customers.csv\n  colonnade init --renew bank.toml",
+    )
+    parser.add_argument("name", nargs="?", help="this party's name")
+    parser.add_argument("--role", choices=("label", "feature"), help="who holds the labels")
+    parser.add_argument("--peer", help="the other party's name")
+    where = parser.add_mutually_exclusive_group()
+    where.add_argument("--listen", metavar="HOST:PORT", help="wait for the peer at this address")
+    where.add_argument("--dial", metavar="HOST:PORT", help="connect to the peer there")
+    parser.add_argument("--data", type=Path, metavar="FILE", help="CSV, Parquet or LIBSVM file")
+    parser.add_argument(
+        "--directory", type=Path, default=Path(), help="where to write (default: here)"
+    )
+    parser.add_argument(
+        "--renew", type=Path, metavar="CONFIG", help="renew the certificate of a configuration"
+    )
+
+
+def _add_serve(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = _command(
+        commands,
+        "serve",
+        _serve,
+        "feature party: take part in jobs, each shown and approved before it runs",
+        "colonnade serve --config telecom.toml\n"
+        "  colonnade serve --config telecom.toml --dry-run   # show jobs, run none",
+    )
+    _add_common(parser)
+    parser.add_argument("--jobs", type=_positive, metavar="N", help="stop after N jobs")
+
+
+def _add_train(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = _command(
+        commands,
+        "train",
+        _train,
+        "label party: train and evaluate a model together with the feature party",
+        "colonnade train --config bank.toml job.toml\n"
+        "  colonnade train --config bank.toml job.toml --dry-run   # show both sides, run nothing",
+    )
+    _add_common(parser)
+    parser.add_argument("job", type=Path, help="the job file (TOML)")
+
+
+def _add_predict(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = _command(
+        commands,
+        "predict",
+        _predict,
+        "label party: score new records with a trained model",
+        "colonnade predict --config bank.toml --model runs/first-job-... --data new.csv "
+        "--output scores.csv",
+    )
+    _add_common(parser)
+    parser.add_argument("--model", type=Path, required=True, help="a finished run's folder")
+    parser.add_argument("--data", type=Path, required=True, help="new records, same form")
+    parser.add_argument("--output", type=Path, required=True, help="CSV file to write")
+
+
+def _add_others(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    runs = _command(
+        commands,
+        "runs",
+        _runs,
+        "list runs, or show one: metrics and what left this party",
+        "colonnade runs --config bank.toml\n  colonnade runs runs/first-job-...",
+    )
+    runs.add_argument("run", type=Path, nargs="?", help="a finished run's folder")
+    runs.add_argument("--config", type=Path, help="this party's configuration")
+    fingerprint = _command(
+        commands,
+        "fingerprint",
+        _fingerprint,
+        "show whose a certificate is, how long it is valid, and its fingerprint",
+        "colonnade fingerprint peers/telecom.crt.pem",
+    )
+    fingerprint.add_argument("certificate", type=Path)
+    demo = _command(
+        commands,
+        "demo",
+        _demo,
+        "two parties on this machine train on real data over mutual TLS, evaluate and predict",
+        "colonnade demo --folder runs/demo",
+    )
+    demo.add_argument(
+        "--folder", type=Path, default=Path("runs/demo"), help="where to work (default: runs/demo)"
+    )
+
+
+def _add_common(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--config", type=Path, required=True, help="this party's configuration")
+    parser.add_argument(
+        "--dry-run", action="store_true", help="show what would run on both sides, then stop"
+    )
+    parser.add_argument(
+        "--progress", choices=("bars", "json"), default="bars", help="how to show progress"
+    )
+
+
+def _positive(text: str) -> int:
+    if not text.isdigit() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"got {text!r}; want a number from 1 up")
+    return int(text)

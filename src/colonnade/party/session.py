@@ -1,0 +1,185 @@
+"""Opening a session with the peer, the hello, alignment, and what both kinds of run share."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime as dt
+import hashlib
+import os
+import secrets
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+from colonnade import __version__
+from colonnade.errors import PeerError
+from colonnade.nn.plan import TrainingPlan
+from colonnade.party.config import PartyConfig
+from colonnade.party.job import Job
+from colonnade.party.messages import Finished
+from colonnade.party.progress import Reporter
+from colonnade.party.source import Source, normaliser
+from colonnade.protocol.agreement import KeyChoice, LayerSettings, Resources
+from colonnade.protocol.matmul_spec import MatMulSpec
+from colonnade.protocol.psi import SUITE, Alignment, align_feature, align_label, alignment_context
+from colonnade.ring import Streams
+from colonnade.transport import Listener, PinnedPeer, TlsChannel, connect
+from colonnade.wire.channel import Channel
+from colonnade.wire.hello import exchange_hello
+
+__all__ = [
+    "align",
+    "budget_notes",
+    "exchange_pair",
+    "finish_exchange",
+    "layer_settings",
+    "new_run_id",
+    "open_channel",
+    "resources",
+    "say_hello",
+    "thread_count",
+]
+
+
+@contextlib.contextmanager
+def open_channel(config: PartyConfig, peer: str, reporter: Reporter) -> Iterator[TlsChannel]:
+    """Dial the peer, or listen for it, as the configuration says; closes at the end.
+
+    Raises
+        TransportError: the peer is not there, or is not who is pinned.
+    """
+    pinned = PinnedPeer(peer, config.peer(peer).certificate)
+    identity, limits = config.own_identity(), config.limits
+    if config.connection.mode == "dial":
+        host, port = config.address_of(peer)
+        reporter.note(f"connecting to {peer!r} at {host}:{port}")
+        with connect((host, port), identity, pinned, limits) as channel:
+            yield channel
+        return
+    address = (config.connection.host, config.connection.port)
+    with Listener(address, identity, [pinned], limits, on_refused=reporter.note) as listener:
+        reporter.note(f"waiting for {peer!r} at {address[0]}:{listener.port}")
+        with listener.accept(limits.connect_s) as channel:
+            yield channel
+
+
+def say_hello(channel: Channel, config: PartyConfig, key_bits: int) -> None:
+    """Refuse a peer that runs something else, naming every differing field on both sides."""
+    exchange_hello(
+        channel,
+        {
+            "software": f"colonnade {__version__}",
+            "role": config.role,
+            "psi": SUITE,
+            "ids": normaliser(config.data),
+            "key_bits": str(key_bits),
+        },
+    )
+
+
+def thread_count(config: PartyConfig) -> int:
+    """Threads to compute with."""
+    return config.run.threads or os.cpu_count() or 1
+
+
+def resources(config: PartyConfig, job: Job) -> Resources:
+    """Fresh secret streams and the key choice of this run."""
+    key = KeyChoice(job.key_bits, job.insecure_key_bits)
+    return Resources(Streams.from_os(), key, thread_count(config))
+
+
+def layer_settings(job: Job, batch_rows: int) -> LayerSettings:
+    """The layer that a job means; the same on both sides."""
+    return LayerSettings(
+        outputs=1,
+        batch_rows=batch_rows,
+        learning_rate=job.learning_rate,
+        momentum=job.momentum,
+        weight_decay=job.weight_decay,
+        engine="paillier" if job.protection == "blindfl" else job.protection,
+        mask_bits=job.mask_bits,
+        initial_scale=job.initial_scale,
+    )
+
+
+def align(
+    channel: Channel,
+    config: PartyConfig,
+    source: Source,
+    run: str,
+    reporter: Reporter,
+    *,
+    min_intersection: int = 1,
+) -> Alignment:
+    """Find the common records and their order, on all cores.
+
+    Raises
+        DataError: nothing, or too little, in common.
+    """
+
+    def progress(done: int, total: int) -> None:
+        reporter.progress("align records", done, total)
+
+    label, feature = channel.local, channel.remote
+    if config.role == "feature":
+        label, feature = feature, label
+    context = alignment_context(run.encode(), label, feature, normaliser(config.data))
+    with ThreadPoolExecutor(thread_count(config)) as pool:
+        if config.role == "label":
+            aligned = align_label(channel, source.ids, context, progress=progress, map_=pool.map)
+        else:
+            aligned = align_feature(
+                channel,
+                source.ids,
+                context,
+                min_intersection=min_intersection,
+                progress=progress,
+                map_=pool.map,
+            )
+    reporter.note(
+        f"{aligned.size} records in common (of {len(source)} here), same order on both sides "
+        f"(digest {aligned.digest.hex()[:16]})"
+    )
+    return aligned
+
+
+def budget_notes(spec: MatMulSpec, plan: TrainingPlan, job: Job) -> list[str]:
+    """The statistical budgets of a run in words; refuses a run outside them.
+
+    Raises
+        UsageError: masks too narrow or truncation failures too likely for this job.
+    """
+    steps = plan.epochs * plan.steps_per_epoch
+    distance = spec.mask_distance_log2(steps, plan.rows)
+    failure = spec.truncation_failure_log2(steps, plan.rows_scored, decays=job.weight_decay > 0)
+    return [
+        f"masks: total statistical distance of the job 2^{distance:.0f}",
+        f"truncation on shares fails with probability 2^{failure:.0f} in the whole job",
+    ]
+
+
+def exchange_pair(channel: Channel, run: str, job: Job, digest: bytes, role: str) -> str:
+    """End a training run: both sides are done; returns the digest that pairs the two shares.
+
+    The digest binds run, job, row order and both sides' nonces; it is a name, not a secret.
+    """
+    own = secrets.token_bytes(32)
+    channel.send(Finished(nonce=own))
+    theirs = channel.receive(Finished).nonce
+    if len(theirs) != 32:
+        raise PeerError(f"got a nonce of {len(theirs)} bytes; want 32")
+    nonces = (own, theirs) if role == "label" else (theirs, own)
+    parts = (b"colonnade pair/1", run.encode(), job.digest().encode(), digest, *nonces)
+    framed = b"".join(len(part).to_bytes(8, "little") + part for part in parts)
+    return hashlib.sha256(framed).hexdigest()
+
+
+def finish_exchange(channel: Channel) -> None:
+    """Both sides say that nothing more will come, so that neither closes under the other."""
+    channel.send(Finished(nonce=bytes(32)))
+    channel.receive(Finished)
+
+
+def new_run_id(name: str) -> str:
+    """A run name that no other run has: name, UTC time, a random suffix."""
+    now = dt.datetime.now(dt.UTC).strftime("%Y%m%d-%H%M%S")
+    return f"{name[:60]}-{now}-{secrets.token_hex(2)}"

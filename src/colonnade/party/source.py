@@ -1,0 +1,125 @@
+"""One party's file made ready for a session: rows, ids, features, labels."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from colonnade.data.features import Features
+from colonnade.data.labels import LabelMapping
+from colonnade.data.preprocess import Preprocessor
+from colonnade.data.schema import SourceSpec, id_columns, label_values, read_source
+from colonnade.data.table import Table
+from colonnade.errors import UsageError
+from colonnade.party.job import ColumnChoice
+from colonnade.party.parsing import nearest
+from colonnade.protocol.psi import IdType, apply_duplicate_policy, encode_ids, normaliser_id
+from colonnade.ring import FixedMatrix
+
+__all__ = ["Source", "chosen_columns", "load_source", "normaliser"]
+
+
+@dataclass(frozen=True)
+class Source:
+    """A party's records, one distinct id each.
+
+    ids: encoded; features: float64 with declared ranges; matrix: the same in fixed point;
+    labels: int64 codes, empty without a label; notes: what preprocessing reports.
+    """
+
+    table: Table
+    ids: list[bytes]
+    features: Features
+    matrix: FixedMatrix
+    labels: NDArray[np.int64]
+    mapping: LabelMapping | None
+    preprocessor: Preprocessor
+    columns: tuple[str, ...]
+    notes: tuple[str, ...]
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+
+def load_source(
+    spec: SourceSpec,
+    *,
+    path: Path | None = None,
+    preprocessor: Preprocessor | None = None,
+    with_labels: bool = False,
+) -> Source:
+    """Read a party's file (or another of the same form) and prepare it.
+
+    preprocessor: the fitted one of a model; None fits a new one on this file.
+
+    Raises
+        UsageError, DataError: naming file, column and row.
+    """
+    whole = read_source(spec, path)
+    columns = id_columns(whole, spec)
+    encoded = encode_ids(columns, id_types(spec), whole.source, names=spec.key_columns)
+    kept = apply_duplicate_policy(encoded, spec.duplicates)
+    notes = [f"{whole.source}: {len(whole)} records"]
+    if kept.dropped_rows:
+        notes.append(
+            f"{whole.source}: dropped {kept.dropped_rows} records of {kept.repeated_ids} repeated "
+            f"ids (duplicates = {spec.duplicates})"
+        )
+    table = whole.take(kept.rows)
+    codes, mapping = np.zeros(0, np.int64), None
+    if with_labels:
+        cells = label_values(table, spec)
+        mapping = LabelMapping.fit(cells, source=table.source, row_numbers=table.row_numbers)
+        codes = mapping.transform(cells, table.source, table.row_numbers)
+        notes.append(f"labels: {mapping}")
+    if preprocessor is None:
+        preprocessor = Preprocessor.fit(table, spec)
+    features, report = preprocessor.transform(table)
+    notes += report.lines()
+    matrix = FixedMatrix.encode(
+        features.values,
+        features.whole,
+        features.max_abs,
+        features.names,
+        features.source,
+        features.row_numbers,
+    )
+    used = tuple(name for column in preprocessor.columns for name in column.source_names)
+    ids = [encoded[row] for row in kept.rows]
+    return Source(table, ids, features, matrix, codes, mapping, preprocessor, used, tuple(notes))
+
+
+def chosen_columns(spec: SourceSpec, choice: ColumnChoice) -> SourceSpec:
+    """The source with only the columns that a job asks for.
+
+    Raises
+        UsageError: a column is not offered; names the nearest one.
+    """
+    if choice == "offered":
+        return spec
+    if spec.offer != "*":
+        for name in choice:
+            if name not in spec.offer:
+                raise UsageError(
+                    f"the job asks for column {name!r}, which is not offered; "
+                    f"{nearest(name, spec.offer)}"
+                )
+    excluded = sorted(set(choice) & set(spec.exclude))
+    if excluded:
+        raise UsageError(f"the job asks for columns {excluded}, which this party excludes")
+    return dataclasses.replace(spec, offer=tuple(choice), exclude=())
+
+
+def id_types(spec: SourceSpec) -> list[IdType]:
+    """The declared type of each key column, for the alignment."""
+    return [IdType(kind) for kind in spec.key_types]
+
+
+def normaliser(spec: SourceSpec) -> str:
+    """The normal form of ids in use, for the hello."""
+    kind = normaliser_id(id_types(spec))
+    return f"{kind} over row numbers" if spec.ids == "row" else kind
