@@ -45,8 +45,24 @@ $(STAMP): pyproject.toml constraints.txt CMakeLists.txt $(NATIVE)
 	$(BIN)/python -m pip install --quiet --upgrade pip
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt torch
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt scikit-build-core nanobind cmake ninja
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --no-build-isolation --editable '.[dev]'
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --no-build-isolation --editable '.[dev]' \
+		--config-settings=cmake.define.COLONNADE_WERROR=ON
 	touch $(STAMP)
+
+# A second environment sees the first one's dependencies, but this build of the extension.
+SANITIZE := build/sanitize
+sanitize: install
+	rm -rf $(SANITIZE)
+	$(BIN)/python -m venv --without-pip $(SANITIZE)
+	$(BIN)/python -c 'import sysconfig; print(sysconfig.get_paths()["purelib"])' \
+		> "$$(echo $(SANITIZE)/lib/python3.*/site-packages)/dependencies.pth"
+	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation . \
+		--target "$$(echo $(SANITIZE)/lib/python3.*/site-packages)" \
+		--config-settings=cmake.define.COLONNADE_SANITIZE=ON \
+		--config-settings=build-dir=$(SANITIZE)/build
+	LD_PRELOAD="$$($${CXX:-g++} -print-file-name=libasan.so)" ASAN_OPTIONS=detect_leaks=0 \
+		$(SANITIZE)/bin/python -m pytest tests/native -p no:cacheprovider -q \
+		-k "not memory and not room and not refuses and not wraps"
 
 clean:
 	rm -rf $(VENV) build .mypy_cache .ruff_cache .pytest_cache .hypothesis

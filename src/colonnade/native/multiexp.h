@@ -18,8 +18,8 @@ struct CsrMatrix {
 // bases[indices[e] * groups + g]^values[e].
 //
 // Interleaved windows (Straus): a row shares its squarings. Tables of odd powers are made once for
-// each base, as wide as that base's own entries pay for, in at most table_bytes. A row with negative
-// values is a quotient of two products, and all quotients share one inversion.
+// each base, as wide as that base's own entries pay for, in at most table_bytes. A row with
+// negative values is a quotient of two products, and all quotients share one inversion.
 Residues multiexp_csr_vartime(const Residues& bases, const CsrMatrix& matrix, std::size_t groups,
                               std::size_t table_bytes, int threads);
 

@@ -75,7 +75,8 @@ Residues pow_secret(const Residues& a, const ByteVector& exponent, std::size_t b
 Residues pow_vartime(const Residues& a, const ByteVector& exponents, std::size_t width,
                      int threads) {
   const bool shared = exponents.size() == width;
-  if (width == 0 || (!shared && (exponents.size() % width != 0 || exponents.size() / width != a.count()))) {
+  const bool whole = width > 0 && exponents.size() % width == 0;
+  if (!whole || (!shared && exponents.size() / width != a.count())) {
     throw std::invalid_argument("got " + std::to_string(exponents.size()) + " exponent bytes of " +
                                 std::to_string(width) + " each; want one exponent, or " +
                                 std::to_string(a.count()) + ", one for each number");
