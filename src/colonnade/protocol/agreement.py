@@ -220,11 +220,14 @@ def agree_feature(
     *,
     kept_rows: int,
     want: LayerSettings | None = None,
+    label_columns: int | None = None,
     state: FeatureState | None = None,
 ) -> FeatureMatMul:
     """The feature party's side: check the proposal, answer, exchange weights.
 
-    want: the settings this party approved (a job); any difference is a PeerError that names it.
+    want, label_columns: the settings and the label party's column count that this party approved;
+    any difference is a PeerError that names it. Without label columns Z is X_A W_A, so the count
+    matters.
 
     Raises
         PeerError: the proposal differs from what was approved or is out of bounds.
@@ -239,6 +242,10 @@ def agree_feature(
         raise PeerError(f"got a layer over {proposal.kept_rows} rows; want {kept_rows}")
     columns = Columns.of(x)
     label = _columns(proposal.scale_bits, proposal.bounds)
+    if label_columns is not None and len(label) != label_columns:
+        raise PeerError(
+            f"the label party now has {len(label)} feature columns; {label_columns} were approved"
+        )
     try:
         spec, sgd = settings.spec(columns, label), settings.sgd()
     except UsageError as error:

@@ -111,8 +111,7 @@ def check_valid_now(certificate: Certificate, what: str, remedy: str) -> None:
     now = dt.datetime.now(dt.UTC)
     if now > certificate.not_after:
         raise TransportError(
-            f"{what} ({certificate.path}) expired on {day(certificate.not_after)}; "
-            f"{remedy}"
+            f"{what} ({certificate.path}) expired on {day(certificate.not_after)}; {remedy}"
         )
     if now < certificate.not_before:
         raise TransportError(
