@@ -42,7 +42,6 @@ install: $(STAMP)
 # torch first and by its exact version: a looser request may take a build many times as large.
 $(STAMP): pyproject.toml constraints.txt CMakeLists.txt $(NATIVE)
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --upgrade pip
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt torch
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt scikit-build-core nanobind cmake ninja
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --no-build-isolation --editable '.[dev]' \
@@ -60,9 +59,9 @@ sanitize: install
 		--target "$$(echo $(SANITIZE)/lib/python3.*/site-packages)" \
 		--config-settings=cmake.define.COLONNADE_SANITIZE=ON \
 		--config-settings=build-dir=$(SANITIZE)/build
-	LD_PRELOAD="$$($${CXX:-g++} -print-file-name=libasan.so)" ASAN_OPTIONS=detect_leaks=0 \
-		$(SANITIZE)/bin/python -m pytest tests/native -p no:cacheprovider -q \
-		-k "not memory and not room and not refuses and not wraps"
+	LD_PRELOAD="$$($(CXX) -print-file-name=libasan.so) $$($(CXX) -print-file-name=libstdc++.so)" \
+		ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1 \
+		$(SANITIZE)/bin/python -m pytest tests/native -p no:cacheprovider -q
 
 clean:
 	rm -rf $(VENV) build .mypy_cache .ruff_cache .pytest_cache .hypothesis
