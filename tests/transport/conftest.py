@@ -6,13 +6,14 @@ import pytest
 from tls_parties import Parties
 
 
-@pytest.fixture()
+@pytest.fixture
 def parties(tmp_path):
     return Parties.make(tmp_path / "identities")
 
 
 @pytest.fixture(autouse=True)
 def _no_thread_is_left():
+    before = set(threading.enumerate())
     yield
-    left = [thread.name for thread in threading.enumerate() if "colonnade" in thread.name]
+    left = [thread.name for thread in threading.enumerate() if thread not in before]
     assert left == []

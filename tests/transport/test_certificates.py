@@ -92,7 +92,10 @@ def endpoint(identity, peer, pinned_as="shop"):
 
 @pytest.mark.parametrize(
     ("start", "end", "what"),
-    [(LONG_AGO, YESTERDAY, "expired on"), (TOMORROW, TOMORROW + dt.timedelta(9), "not valid before")],
+    [
+        (LONG_AGO, YESTERDAY, "expired on"),
+        (TOMORROW, TOMORROW + dt.timedelta(9), "not valid before"),
+    ],
 )
 def test_validity_is_checked_before_anything_is_dialled(tmp_path, start, end, what):
     bad = make_identity("bank", tmp_path, not_before=start, not_after=end)
@@ -127,7 +130,11 @@ def test_unreadable_files_are_named(tmp_path):
     file = tmp_path / "file.pem"
     with pytest.raises(UsageError, match=r"file\.pem: cannot read"):
         endpoint(bank, file)
-    for content in (b"", b"nonsense", b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"):
+    for content in (
+        b"",
+        b"nonsense",
+        b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n",
+    ):
         file.write_bytes(content)
         with pytest.raises(UsageError, match=r"file\.pem: got no readable certificate"):
             endpoint(bank, file)

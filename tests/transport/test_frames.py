@@ -32,7 +32,9 @@ def test_the_layout_is_fixed():
 def test_frames_survive_any_cutting_of_the_stream():
     stream = b"".join(frame.encode() for frame in FRAMES)
     random.seed(5)
-    cuts = sorted(random.sample(range(len(stream)), 40)) + list(range(len(stream) - 60, len(stream)))
+    cuts = sorted(random.sample(range(len(stream)), 40)) + list(
+        range(len(stream) - 60, len(stream))
+    )
     parser, found = FrameParser(), []
     for start, end in zip([0, *cuts], [*cuts, len(stream)], strict=True):
         found += parser.feed(stream[start:end])

@@ -1,4 +1,4 @@
-"""The wrong port, the wrong party, the wrong time, the wrong version: both sides say so, quickly."""
+"""The wrong port, party, time or version: both sides say so, quickly."""
 
 import contextlib
 import datetime as dt
@@ -137,9 +137,11 @@ def test_the_other_side_speaks_an_older_tls(parties, listens):
     old.maximum_version = ssl.TLSVersion.TLSv1_2
     if listens:
         with parties.listen() as listener:
-            with socket.create_connection((HOST, listener.port)) as sock:
-                with pytest.raises(OSError, match="(?i)version|reset|eof"):
-                    old.wrap_socket(sock)
+            with (
+                socket.create_connection((HOST, listener.port)) as sock,
+                pytest.raises(OSError, match=r"(?i)version|reset|eof"),
+            ):
+                old.wrap_socket(sock)
             assert "does not speak TLS 1.3" in refusal(parties)
     else:
 
@@ -166,7 +168,7 @@ def test_nobody_dials(parties):
         with socket.create_connection((HOST, listener.port)) as sock:
             sock.sendall(b"GET / HTTP/1.0\r\n\r\n")
             assert "does not speak TLS" in refusal(parties)
-        with pytest.raises(TransportError, match="last connection was refused: .*speak TLS"):
+        with pytest.raises(TransportError, match=r"last connection was refused: .*speak TLS"):
             listener.accept(timeout_s=0.1)
 
 
@@ -233,9 +235,11 @@ def test_a_caller_without_a_certificate_is_refused(parties):
     context.verify_mode = ssl.CERT_NONE
     with parties.listen() as listener:
         sock = socket.create_connection((HOST, listener.port))
-        with context.wrap_socket(sock) as caller:
-            with pytest.raises(OSError, match="(?i)certificate.required"):
-                caller.recv(1)
+        with (
+            context.wrap_socket(sock) as caller,
+            pytest.raises(OSError, match=r"(?i)certificate.required"),
+        ):
+            caller.recv(1)
         assert "showed no certificate" in refusal(parties)
 
 
@@ -244,7 +248,11 @@ FUTURE = (NOW + dt.timedelta(days=1), NOW + dt.timedelta(days=30))
 
 
 @pytest.mark.parametrize("whose", ["label", "feature"])
-@pytest.mark.parametrize(("validity", "what"), [(EXPIRED, "expired on"), (FUTURE, "not valid bef")], ids=["expired", "future"])
+@pytest.mark.parametrize(
+    ("validity", "what"),
+    [(EXPIRED, "expired on"), (FUTURE, "not valid bef")],
+    ids=["expired", "future"],
+)
 def test_validity_is_checked_before_the_first_connection(tmp_path, whose, validity, what):
     start, end = validity
     made = {
@@ -337,12 +345,11 @@ def test_an_authenticated_caller_that_talks_nonsense_is_told(parties, nonsense, 
 
 
 def test_a_caller_that_stalls_is_dropped_and_does_not_block_others(parties):
-    with parties.listen(IMPATIENT) as listener:
-        with socket.create_connection((HOST, listener.port)):
-            with parties.dial(listener.port) as dialled, listener.accept() as accepted:
-                dialled.send(Blob(data=b"x"))
-                assert accepted.receive(Blob).data == b"x"
-            assert "did not finish its handshake in time" in refusal(parties)
+    with parties.listen(IMPATIENT) as listener, socket.create_connection((HOST, listener.port)):
+        with parties.dial(listener.port) as dialled, listener.accept() as accepted:
+            dialled.send(Blob(data=b"x"))
+            assert accepted.receive(Blob).data == b"x"
+        assert "did not finish its handshake in time" in refusal(parties)
 
 
 def test_random_bytes_do_not_end_the_listener(parties):
@@ -370,20 +377,22 @@ def test_a_session_of_another_peer_cannot_be_taken_over(parties, tmp_path):
     third = make_identity("insurer", tmp_path / "third")
     peers = [PinnedPeer(one.name, one.certificate) for one in (parties.feature, third)]
     session = b"0123456789abcdef"
-    with Listener((HOST, 0), parties.label, peers, QUICK, parties.on_refused) as listener:
-        with raw_caller(parties, listener.port) as (caller, deadline):
-            opening = handshake_module.Opening(session, resume=False, received=0)
-            assert handshake_module.open_session(caller, opening, deadline) == 0
-            with raw_caller(Parties(parties.label, third), listener.port) as (thief, _):
-                opening = handshake_module.Opening(session, resume=True, received=0)
-                with pytest.raises(PeerError, match="session of another peer"):
-                    handshake_module.open_session(thief, opening, deadline)
-            channel = listener.accept()
-            channel.send(Blob(data=b"still yours"))
-            assert b"still yours" in caller.next_frame(deadline).payload
-            caller.send(Frame(Kind.ACK, sequence=1).encode(), deadline)
-            caller.send(Frame(Kind.CLOSE, sequence=0).encode(), deadline)
-            channel.close()
+    with (
+        Listener((HOST, 0), parties.label, peers, QUICK, parties.on_refused) as listener,
+        raw_caller(parties, listener.port) as (caller, deadline),
+    ):
+        opening = handshake_module.Opening(session, resume=False, received=0)
+        assert handshake_module.open_session(caller, opening, deadline) == 0
+        with raw_caller(Parties(parties.label, third), listener.port) as (thief, _):
+            opening = handshake_module.Opening(session, resume=True, received=0)
+            with pytest.raises(PeerError, match="session of another peer"):
+                handshake_module.open_session(thief, opening, deadline)
+        channel = listener.accept()
+        channel.send(Blob(data=b"still yours"))
+        assert b"still yours" in caller.next_frame(deadline).payload
+        caller.send(Frame(Kind.ACK, sequence=1).encode(), deadline)
+        caller.send(Frame(Kind.CLOSE, sequence=0).encode(), deadline)
+        channel.close()
 
 
 @pytest.mark.parametrize(
@@ -406,9 +415,10 @@ def test_nonsense_in_a_running_session_ends_it_on_both_sides(parties, nonsense, 
                 channel.receive(Blob)
             with pytest.raises(PeerError, match=re.escape(what)):
                 channel.send(Blob(data=b"x"))
-        while (frame := caller.next_frame(deadline)).kind is not Kind.STOP:
-            assert frame.kind in (Kind.ACK, Kind.PING)
-        assert what in frame.payload.decode()
+            while (frame := caller.next_frame(deadline)).kind is not Kind.STOP:
+                assert frame.kind in (Kind.ACK, Kind.PING)
+            assert what in frame.payload.decode()
+            caller.close()
 
 
 def test_reasons_from_the_peer_are_fit_for_a_terminal(parties):

@@ -6,11 +6,13 @@ import contextlib
 import selectors
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar
 
+from colonnade.errors import ColonnadeError
 from colonnade.party.certificates import make_identity
 from colonnade.transport import (
     Identity,
@@ -82,13 +84,13 @@ def quietly_close(channel: TlsChannel) -> None:
 
 
 def together(*acts: Callable[[], object]) -> list[object]:
-    """Run `acts` at once; return each result, or the exception it raised."""
+    """Run `acts` at once; return each result, or the error it raised."""
     results: list[object] = [None] * len(acts)
 
     def run(index: int) -> None:
         try:
             results[index] = acts[index]()
-        except BaseException as error:
+        except ColonnadeError as error:
             results[index] = error
 
     threads = [threading.Thread(target=run, args=(index,)) for index in range(len(acts))]
@@ -104,6 +106,7 @@ class Relay:
 
     def __init__(self, port: int) -> None:
         self.accepts = True
+        self.pause_s = 0.0
         self.bytes_until_cut: int | None = None
         self.connections = 0
         self._target = port
@@ -156,6 +159,7 @@ class Relay:
             self._selector.register(one, selectors.EVENT_READ)
 
     def _forward(self, sock: socket.socket) -> None:
+        time.sleep(self.pause_s)
         try:
             data = sock.recv(1 << 16)
             self._pairs[sock].sendall(data)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from colonnade.errors import DataError, PeerError, TransportError, UsageError
+from colonnade.errors import DataError, IntegrityError, PeerError, TransportError, UsageError
 from colonnade.transport import memory_pair
 from colonnade.wire import Abort, RecordingChannel
 from colonnade.wire.hello import Hello
@@ -29,7 +29,7 @@ def test_the_result_is_returned_and_the_channel_stays_open():
     assert feature.receive(Hello).fields == {}
 
 
-@pytest.mark.parametrize("kind", [UsageError, TransportError])
+@pytest.mark.parametrize("kind", [IntegrityError, PeerError, TransportError])
 def test_a_reason_written_to_be_shown_is_shown(kind):
     assert heard(kind("got 1; want 2")) == Abort(kind=kind.__name__, reason="got 1; want 2")
 
@@ -38,6 +38,13 @@ def test_the_text_of_a_data_error_stays_here():
     abort = heard(DataError("people.csv, row 7: got 'Jane Doe'; want a number"))
     assert abort.kind == "DataError"
     assert "Jane" not in abort.reason
+    assert "see its log" in abort.reason
+
+
+def test_the_text_of_a_usage_error_stays_here():
+    abort = heard(UsageError("the job asks for 'incom'; did you mean 'income'?"))
+    assert abort.kind == "UsageError"
+    assert "income" not in abort.reason
     assert "see its log" in abort.reason
 
 

@@ -15,7 +15,8 @@ class TransportLimits:
     """Deadlines in seconds and sizes in bytes of one party's sessions.
 
     connect_s: how long to dial a peer that is not there yet, or to wait for one to dial.
-    receive_s: how long to wait for a message, or for room in the send buffer, unless told.
+    receive_s: how long to wait for a message, or for room in the send buffer, unless told; it
+        starts anew with every part of a message that arrives.
     reconnect_s: how long a lost connection may stay lost before the session is given up.
     dead_after_s: how long a connection may be silent (heartbeats included) before it is lost.
     max_message_bytes: longest message, checked before anything is allocated for it.

@@ -97,8 +97,10 @@ class Link:
             return not buffered or buffered + len(message) <= self._limits.send_buffer_bytes
 
         with self._state:
-            self._state.wait_for(
-                lambda: self._is_down() or self._incoming.is_closed or has_room(), timeout_s
+            self._wait(
+                lambda: self._is_down() or self._incoming.is_closed or has_room(),
+                timeout_s,
+                lambda: self._outgoing.buffered_bytes,
             )
             if self._incoming.is_closed:
                 raise PeerError(f"{self.remote!r} closed the session; nothing more can be sent")
@@ -120,8 +122,10 @@ class Link:
             TransportError: the connection is gone for good, or nothing came in time.
         """
         with self._state:
-            self._state.wait_for(
-                lambda: self._inbox or self._is_down() or self._incoming.is_closed, timeout_s
+            self._wait(
+                lambda: bool(self._inbox) or self._is_down() or self._incoming.is_closed,
+                timeout_s,
+                lambda: self._incoming.received,
             )
             if self._inbox:
                 message = self._inbox.popleft()
@@ -147,7 +151,7 @@ class Link:
             self._closing = True
             self._state.notify_all()
             self._ring()
-            self._state.wait_for(lambda: self._ended, timeout_s)
+            self._wait(lambda: self._ended, timeout_s, lambda: self._outgoing.buffered_bytes)
             self._given_up = True
             self._state.notify_all()
             self._ring()
@@ -155,6 +159,18 @@ class Link:
         with self._state:
             self._inbox.clear()
             return 0 if self._incoming.is_closed else self._outgoing.buffered_bytes
+
+    def _wait(
+        self, ready: Callable[[], bool], timeout_s: float, progress: Callable[[], int]
+    ) -> None:
+        """Wait until `ready`, or until `progress` has stood still for `timeout_s`.
+
+        One message may take longer than that on a slow line, chunk by chunk.
+        """
+        while True:
+            before = progress()
+            if self._state.wait_for(ready, timeout_s) or progress() == before:
+                return
 
     def pending_farewell(self) -> bytes | None:
         """Return the last message that waits, if the peer sent nothing after it and closed."""

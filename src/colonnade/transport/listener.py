@@ -68,7 +68,8 @@ class Listener:
         self._lock = threading.Lock()
         self._links: dict[bytes, Link] = {}
         self._waiting: queue.Queue[Link] = queue.Queue()
-        self._handshakes: dict[threading.Thread, socket.socket] = {}
+        # The connection of each handshake; None once it belongs to a session.
+        self._handshakes: dict[threading.Thread, socket.socket | None] = {}
         self._closed = False
         self._address = address
         self._socket = _listen(address)
@@ -114,8 +115,9 @@ class Listener:
         self._alarm.send(b"!")
         self._thread.join()
         for thread, sock in handshakes.items():
-            with suppress(OSError):
-                socket.socket.shutdown(sock, socket.SHUT_RDWR)
+            if sock is not None:
+                with suppress(OSError):
+                    socket.socket.shutdown(sock, socket.SHUT_RDWR)
             thread.join()
         for link in self._links.values():
             link.forbid_resuming()
@@ -194,10 +196,22 @@ class Listener:
     def _open(self, connection: FrameSocket, peer: str, opening: Opening, deadline: float) -> None:
         """Route an identified peer's connection to its session, old or new."""
         with self._lock:
+            if self._closed:
+                raise TransportError(f"{self._endpoint.name!r} stopped listening")
+            self._handshakes[threading.current_thread()] = None
             link = self._links.get(opening.session)
-        if link is not None:
-            self._resume(link, connection, peer, opening, deadline)
-            return
+            if link is None:
+                self._check_new(opening, peer)
+                # Under the lock: the peer may lose this connection and be back at once.
+                accept_session(connection, 0, deadline)
+                link = Link((self._endpoint.name, peer), self._limits, connection, redial=None)
+                self._links[opening.session] = link
+                self._forget_old()
+                self._waiting.put(link)
+                return
+        self._resume(link, connection, peer, opening, deadline)
+
+    def _check_new(self, opening: Opening, peer: str) -> None:
         if opening.resume:
             raise PeerError(
                 f"{self._endpoint.name!r} does not know the session that {peer!r} wants to resume "
@@ -208,12 +222,6 @@ class Listener:
             raise TransportError(
                 f"{self._endpoint.name!r} has {_MOST_WAITING} sessions waiting; try again later"
             )
-        accept_session(connection, 0, deadline)
-        link = Link((self._endpoint.name, peer), self._limits, connection, redial=None)
-        with self._lock:
-            self._links[opening.session] = link
-            self._forget_old()
-        self._waiting.put(link)
 
     def _resume(
         self, link: Link, connection: FrameSocket, peer: str, opening: Opening, deadline: float

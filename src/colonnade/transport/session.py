@@ -127,7 +127,7 @@ class TlsChannel:
             self.close()
         else:  # the error that brought us here matters more
             with suppress(TransportError):
-                self.close()
+                self._finish(min(_ABORT_S, self._limits.dead_after_s))
 
     def _check_open(self) -> None:
         self._inbox.check()

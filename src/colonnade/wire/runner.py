@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Callable
 from typing import Protocol, TypeVar, runtime_checkable
 
-from colonnade.errors import ColonnadeError, DataError
+from colonnade.errors import ColonnadeError, DataError, UsageError
 from colonnade.wire.channel import Channel, RecordingChannel
 from colonnade.wire.messages import Abort
 
@@ -27,9 +27,10 @@ class Abortable(Protocol):
 def run_role(channel: Channel, role: Callable[[Channel], _T]) -> _T:
     """Return `role(channel)`; if it raises, abort the session with a reason and raise again.
 
-    The peer gets the text of a `ColonnadeError`, which is written to be shown, except that of a
-    `DataError`: it may quote a value for this side's own operator. Of any other exception the
-    peer learns only that there was one. On success the channel stays open.
+    The peer gets the text of a `PeerError`, `IntegrityError` or `TransportError`, which speak of
+    what both sides see. A `DataError` or `UsageError` speaks to this side's own operator and may
+    quote values, columns or paths: of these, and of any other exception, the peer learns only that
+    there was one. On success the channel stays open.
 
     Raises: whatever `role` raises.
     """
@@ -37,6 +38,10 @@ def run_role(channel: Channel, role: Callable[[Channel], _T]) -> _T:
         return role(channel)
     except DataError:
         _abort(channel, "DataError", f"{channel.local!r} found an error in its data; see its log")
+        raise
+    except UsageError:
+        reason = f"{channel.local!r} stopped over its own usage or configuration; see its log"
+        _abort(channel, "UsageError", reason)
         raise
     except ColonnadeError as error:
         _abort(channel, type(error).__name__, str(error))
