@@ -143,7 +143,9 @@ def simulate(
         return layer, top, history
 
     def feature_role(channel: Channel) -> FeatureMatMul:
-        layer = agree_feature(channel, x_a, resources("feature"), kept_rows=plan.rows)
+        layer = agree_feature(
+            channel, x_a, resources("feature"), kept_rows=plan.rows, engine=settings.engine
+        )
         first["feature"] = layer.state
         follow_training(FeatureSource(layer), x_a, plan)
         return layer

@@ -2,7 +2,9 @@
 
 Encryption under one's own key may use a fixed-base table: r^n mod p² runs over a cyclic group of
 order p - 1, so h_p^a with h_p = x^n for a secret uniform x and a uniform in [0, p - 1) is a fresh
-randomiser at a third of the price of r^n; nobody but the owner ever learns r.
+randomiser at a third of the price of r^n. It is uniform over the subgroup that x^n generates (often
+half of the group), which is enough for ciphertexts that an owner makes under its own key: nobody
+else can tell the subgroup, and nobody but the owner ever learns r.
 
 Constant time: the exponentiation by p - 1 and q - 1 in decryption (masked table reads). Limit: the
 reductions mod p², q² and the final division are CPython integer arithmetic, which is not.

@@ -48,7 +48,14 @@ from colonnade.ring import FixedMatrix, Streams
 from colonnade.wire.channel import Channel
 from colonnade.wire.messages import Message
 
-__all__ = ["FeatureContributor", "VerticalLogisticRegression", "encode_matrix"]
+__all__ = [
+    "DeclaredFeatures",
+    "FeatureContributor",
+    "FitCall",
+    "PredictCall",
+    "VerticalLogisticRegression",
+    "encode_matrix",
+]
 
 
 class DeclaredFeatures(Protocol):
@@ -178,6 +185,7 @@ class VerticalLogisticRegression(ClassifierMixin, _Side):  # type: ignore[misc]
             kept_rows=len(matrix),
             expected_calls=2 * plan.total_calls,
         )
+        plan.budgets(layer.spec, decays=self.weight_decay > 0)
         source, top = LabelSource(layer), BiasTop()
         target = torch.from_numpy((labels[kept] == classes[1]).astype(np.float64))
         optimizer = torch.optim.SGD(
@@ -253,12 +261,14 @@ class VerticalLogisticRegression(ClassifierMixin, _Side):  # type: ignore[misc]
 class FeatureContributor(_Side):
     """The feature party's estimator: same calls, no results.
 
+    engine: the protection that this side insists on; the label party cannot lower it alone.
     max_epochs, min_rows: refuse a fit beyond them. After `fit`: `state_`, `aligned_rows_`.
     """
 
     def __init__(
         self,
         *,
+        engine: str = "paillier",
         key_bits: int = 2048,
         insecure_key_bits: int | None = None,
         max_abs: float = 64.0,
@@ -266,6 +276,7 @@ class FeatureContributor(_Side):
         min_rows: int = 2,
         threads: int = 1,
     ) -> None:
+        self.engine = engine
         self.key_bits = key_bits
         self.insecure_key_bits = insecure_key_bits
         self.max_abs = max_abs
@@ -282,7 +293,10 @@ class FeatureContributor(_Side):
         call = channel.receive(FitCall)
         self._check(call, len(matrix))
         plan = TrainingPlan(call.rows, call.epochs, call.batch_size, call.seed, test_fraction=0.0)
-        layer = agree_feature(channel, matrix, self._resources(), kept_rows=len(matrix))
+        layer = agree_feature(
+            channel, matrix, self._resources(), kept_rows=len(matrix), engine=self.engine
+        )
+        plan.budgets(layer.spec, decays=layer.decays)
         follow_training(FeatureSource(layer), matrix, plan)
         self.aligned_rows_ = kept
         self.state_: FeatureState = layer.state
@@ -300,7 +314,14 @@ class FeatureContributor(_Side):
         call = channel.receive(PredictCall)
         if call.rows != len(matrix):
             raise PeerError(f"got {call.rows} rows to score; want {len(matrix)}")
-        layer = agree_feature(channel, matrix, self._resources(), kept_rows=0, state=self.state_)
+        layer = agree_feature(
+            channel,
+            matrix,
+            self._resources(),
+            kept_rows=0,
+            engine=self.engine,
+            state=self.state_,
+        )
         follow_prediction(FeatureSource(layer), matrix)
         self.aligned_rows_ = kept
 
@@ -324,6 +345,8 @@ def _align(
     leads: bool,
     minimum: int = 1,
 ) -> tuple[FixedMatrix, NDArray[np.int64]]:
+    if len(matrix) < minimum:
+        raise UsageError(f"got {len(matrix)} rows; want at least {minimum}")
     if ids is None:
         return matrix, np.arange(len(matrix), dtype=np.int64)
     if len(ids) != len(matrix):

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from colonnade.data.splits import Split, batch_schedule, split_rows
 from colonnade.errors import PeerError, UsageError
 from colonnade.protocol.matmul_messages import ForwardCall
+from colonnade.protocol.matmul_spec import MatMulSpec
 
 __all__ = ["PlanFollower", "PlannedCall", "TrainingPlan", "scoring_chunks"]
 
@@ -94,6 +95,20 @@ class TrainingPlan:
         return self.epochs * train + len(self.split.test)
 
     @property
+    def steps(self) -> int:
+        """Updates of the whole run."""
+        return self.epochs * self.steps_per_epoch
+
+    def budgets(self, spec: MatMulSpec, *, decays: bool) -> tuple[float, float]:
+        """log2 of the run's statistical distance of masks, and of its truncations failing.
+
+        Raises
+            UsageError: either is too large for this run.
+        """
+        distance = spec.mask_distance_log2(self.steps, self.rows_scored)
+        return distance, spec.truncation_failure_log2(self.steps, self.rows_scored, decays=decays)
+
+    @property
     def scorings_per_row(self) -> int:
         """How often the most often scored row is scored."""
         return self.epochs
@@ -120,6 +135,15 @@ class PlanFollower:
                 f"({planned.mode!r}, {len(planned.rows)} rows)"
             )
         return planned
+
+    def check_finished(self) -> None:
+        """Check that the label party walked the whole plan.
+
+        Raises
+            PeerError: it finished early; both sides would then count different runs as done.
+        """
+        if next(self._calls, None) is not None:
+            raise PeerError("the label party finished before the end of the agreed plan")
 
 
 def scoring_chunks(rows: Rows) -> list[Rows]:

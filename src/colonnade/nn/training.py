@@ -138,6 +138,7 @@ def follow_training(
         return x.take(planned.rows), planned.rows
 
     source.follow(supply)
+    follower.check_finished()
 
 
 def predict_label(

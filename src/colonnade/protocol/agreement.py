@@ -47,6 +47,8 @@ from colonnade.wire.messages import Message, array_from_bytes, array_to_bytes
 __all__ = [
     "ENGINES",
     "KeyChoice",
+    "LayerAnswer",
+    "LayerProposal",
     "LayerSettings",
     "Resources",
     "agree_feature",
@@ -198,8 +200,11 @@ def agree_label(
             modulus=_modulus(key),
         )
     )
-    answer = channel.receive(LayerAnswer)
+    answer = channel.receive(LayerAnswer)  # B2
+    if not answer.scale_bits:
+        raise PeerError("the feature party offers no columns; want at least one")
     spec = settings.spec(_columns(answer.scale_bits, answer.bounds), columns)
+    spec.check(resources.key.used_bits)
     # The label party leaves one packed product per row behind; the feature party two per step.
     expected = _packed(spec, resources, kept_rows) if len(columns) else 0
     engine = _engine(settings.engine, key, answer.modulus, resources, expected)
@@ -219,12 +224,15 @@ def agree_feature(
     resources: Resources,
     *,
     kept_rows: int,
+    engine: str = "paillier",
     want: LayerSettings | None = None,
     label_columns: int | None = None,
     state: FeatureState | None = None,
 ) -> FeatureMatMul:
     """The feature party's side: check the proposal, answer, exchange weights.
 
+    engine: the protection that this party insists on where `want` does not name it; the label
+    party alone cannot lower it.
     want, label_columns: the settings and the label party's column count that this party approved;
     any difference is a PeerError that names it. Without label columns Z is X_A W_A, so the count
     matters.
@@ -234,6 +242,10 @@ def agree_feature(
     """
     proposal = channel.receive(LayerProposal)
     settings = _settings(proposal)
+    if want is None and settings.engine != engine:
+        raise PeerError(
+            f"the label party proposes the engine {settings.engine!r}; this side wants {engine!r}"
+        )
     if want is not None and settings != want:
         raise PeerError(
             f"the proposed layer differs from the approved job: {_diff(settings, want)}"
@@ -247,13 +259,14 @@ def agree_feature(
             f"the label party now has {len(label)} feature columns; {label_columns} were approved"
         )
     try:
-        spec, sgd = settings.spec(columns, label), settings.sgd()
+        spec = settings.spec(columns, label).check(resources.key.used_bits)
+        sgd = settings.sgd()
     except UsageError as error:
         raise PeerError(f"the proposed layer cannot be: {error}") from None
     key = _make_key(settings.engine, resources)
     calls = max(0, min(proposal.expected_calls, 1 << 20))
     expected = calls * _packed(spec, resources, spec.batch_rows)
-    engine = _engine(settings.engine, key, proposal.modulus, resources, expected)
+    product_engine = _engine(settings.engine, key, proposal.modulus, resources, expected)
     if state is None:
         state = initial_feature_state(spec, resources.streams.weights, settings.initial_scale)
     _check_shape(state.u_a.shape, (len(spec.feature), spec.outputs), "U_A")
@@ -261,7 +274,7 @@ def agree_feature(
     channel.send(
         LayerAnswer(scale_bits=_scales(columns), bounds=_bounds(columns), modulus=_modulus(key))
     )
-    context = MatMulContext(channel, engine, spec, sgd, resources.streams, kept_rows)
+    context = MatMulContext(channel, product_engine, spec, sgd, resources.streams, kept_rows)
     layer = FeatureMatMul(context, state)
     layer.set_up()
     return layer

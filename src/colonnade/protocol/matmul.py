@@ -123,6 +123,11 @@ class FeatureMatMul:
         """The agreed description."""
         return self._context.spec
 
+    @property
+    def decays(self) -> bool:
+        """Whether weights decay."""
+        return self._context.sgd.weight_decay.mantissa != 0
+
     def set_up(self) -> None:
         """A2 B2: exchange encrypted weight shares."""
         c = self._context
@@ -161,6 +166,8 @@ class FeatureMatMul:
             self._update(call)
         elif isinstance(call, DiscardCall):
             self._take_pending(call.call)
+        elif self._pending:
+            raise PeerError(f"the label party finished with {len(self._pending)} calls open")
         elif call.updates != self.updates:
             raise PeerError(
                 f"the label party made {call.updates} updates, this side {self.updates}"

@@ -19,6 +19,9 @@ __all__ = ["Columns", "MatMulSpec"]
 WEIGHT_RANGE_BITS = 6
 _CONSTANT_BITS = 24
 _MAX_FAILURE_LOG2 = -30
+# Far above any model's width and any batch; bounds what a peer can make us allocate.
+_MAX_OUTPUTS = 1 << 16
+_MAX_BATCH_ROWS = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -73,10 +76,31 @@ class MatMulSpec:
     def __post_init__(self) -> None:
         if len(self.feature) < 1:
             raise UsageError("the feature party offers no columns; want at least one")
-        if self.outputs < 1 or self.batch_rows < 1:
-            raise UsageError(f"got {self.outputs} outputs and batches of {self.batch_rows} rows")
+        if not 1 <= self.outputs <= _MAX_OUTPUTS or not 1 <= self.batch_rows <= _MAX_BATCH_ROWS:
+            raise UsageError(
+                f"got {self.outputs} outputs and batches of {self.batch_rows} rows; want 1 .. "
+                f"{_MAX_OUTPUTS} and 1 .. {_MAX_BATCH_ROWS}"
+            )
+        if not 1 <= self.activation_bits <= 62 - self.activation_scale:
+            raise UsageError(
+                f"got activations below 2^{self.activation_bits} at scale {self.activation_scale}; "
+                "want 1 .. 62 bits together: they must fit Z_2^64"
+            )
         if not 0 < self.derivative_bound <= 2.0**20:
             raise UsageError(f"got a derivative bound of {self.derivative_bound}; want 0 .. 2^20")
+
+    def check(self, modulus_bits: int) -> MatMulSpec:
+        """Derive every product and its slots once, so that what cannot be fails at the agreement.
+
+        Raises
+            UsageError: a mask, share or slot of this layer does not fit.
+        """
+        products = [self.forward, self.gradient(self.batch_rows)]
+        if len(self.label):
+            products.append(self.label_forward)
+        for product in products:
+            product.layout(modulus_bits)
+        return self
 
     @property
     def feature_bits(self) -> int:
@@ -133,7 +157,11 @@ class MatMulSpec:
     # -- budgets -----------------------------------------------------------------------------
 
     def masked_values(self, steps: int, rows_scored: int) -> int:
-        """Number of values that leave under a statistical mask in a job."""
+        """Number of values that leave under a statistical mask in a job, at most.
+
+        rows_scored: rows of all forward calls together; each leaves X_A V_A, and at most once
+        X_B V_B.
+        """
         per_step = len(self.feature) * self.outputs
         return steps * per_step + rows_scored * self.outputs * (2 if len(self.label) else 1)
 

@@ -93,7 +93,7 @@ class LabelState:
 
 
 def initial_feature_state(spec: MatMulSpec, rng: Csprng, scale: float) -> FeatureState:
-    """Lines 1-2 at A: U_A and V_B, each N(0, scale²/2), so that W has deviation `scale`."""
+    """A1 (lines 1-2): U_A and V_B, each N(0, scale²/2), so that W has deviation `scale`."""
     shape_a, shape_b = (len(spec.feature), spec.outputs), (len(spec.label), spec.outputs)
     half = scale / math.sqrt(2.0)
     return FeatureState(
@@ -104,7 +104,7 @@ def initial_feature_state(spec: MatMulSpec, rng: Csprng, scale: float) -> Featur
 
 
 def initial_label_state(spec: MatMulSpec, rng: Csprng, scale: float) -> LabelState:
-    """Lines 1-2 at B: U_B and V_A."""
+    """B1 (lines 1-2): U_B and V_A."""
     shape_a, shape_b = (len(spec.feature), spec.outputs), (len(spec.label), spec.outputs)
     half = scale / math.sqrt(2.0)
     return LabelState(

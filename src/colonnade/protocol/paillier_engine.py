@@ -25,9 +25,9 @@ from colonnade.protocol.product import (
     Operand,
     Product,
     Share,
+    check_oriented,
     draw_masks,
     mask_share,
-    shape_of,
     share_from_integers,
     signed_integers,
 )
@@ -56,7 +56,8 @@ class PaillierEngine:
     def publish(self, operand: Operand, product: Product) -> bytes:
         """Encrypt the rows of `operand`, `columns` values packed into one plaintext."""
         layout = product.layout(self._bits)
-        inner, columns = _oriented(shape_of(operand), product)
+        check_oriented(operand, product)
+        inner, columns = product.inner, product.columns
         values = signed_integers(_transposed(operand, product))
         plaintexts: list[int] = []
         for row in range(inner):
@@ -89,16 +90,6 @@ class PaillierEngine:
         values = layout.rows_from_slots([layout.split(m) for m in plaintexts], rows)
         signed = [v - layout.offset for v in values]
         return share_from_integers(signed, (rows, layout.columns), product.result)
-
-
-def _oriented(shape: tuple[int, ...], product: Product) -> tuple[int, int]:
-    rows, columns = shape if product.published == "right" else shape[::-1]
-    if (rows, columns) != (product.inner, product.columns):
-        raise UsageError(
-            f"product {product.name!r}: got an operand of shape {shape}; want "
-            f"({product.inner}, {product.columns}) for {product.published!r}"
-        )
-    return rows, columns
 
 
 def _transposed(operand: Operand, product: Product) -> Operand:

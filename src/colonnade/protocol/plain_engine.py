@@ -18,6 +18,7 @@ from colonnade.protocol.product import (
     Operand,
     Product,
     Share,
+    check_oriented,
     draw_masks,
     mask_share,
     share_from_integers,
@@ -46,6 +47,7 @@ class InsecurePlainEngine:
 
     def publish(self, operand: Operand, product: Product) -> bytes:
         """The operand itself, 24 bytes an entry."""
+        check_oriented(operand, product)
         if product.published == "left":
             operand = operand.transpose()
             operand = operand if isinstance(operand, Z128) else operand.copy()

@@ -35,9 +35,9 @@ __all__ = [
     "Product",
     "Result",
     "Share",
+    "check_oriented",
     "draw_masks",
     "mask_share",
-    "shape_of",
     "share_from_integers",
     "signed_integers",
 ]
@@ -169,6 +169,16 @@ def share_from_integers(values: list[int], shape: tuple[int, int], result: Resul
     return share.to_z64() if result is Result.Z64 else share
 
 
-def shape_of(operand: Operand) -> tuple[int, ...]:
-    """Shape of an operand of any ring."""
-    return tuple(operand.shape)
+def check_oriented(operand: Operand, product: Product) -> None:
+    """Check that the published operand is (inner, columns), or its transpose for "left".
+
+    Raises
+        UsageError: another shape.
+    """
+    want = (product.inner, product.columns)
+    if product.published == "left":
+        want = want[::-1]
+    if tuple(operand.shape) != want:
+        raise UsageError(
+            f"product {product.name!r}: got an operand of shape {tuple(operand.shape)}; want {want}"
+        )

@@ -53,7 +53,7 @@ class PublicConstant:
         """Round `value` to 24 significant bits.
 
         Raises
-            UsageError: not finite, or its magnitude is outside 2^-38 .. 2^23.
+            UsageError: not finite, or its magnitude is outside 2^-39 .. 2^24.
         """
         if not np.isfinite(value):
             raise UsageError(f"got the constant {value}; want a finite number")
@@ -62,7 +62,7 @@ class PublicConstant:
         _, exponent = np.frexp(value)
         shift = _CONSTANT_BITS - int(exponent)
         if not 0 <= shift < 63:
-            raise UsageError(f"got the constant {value:g}; want a magnitude in 2^-38 .. 2^23")
+            raise UsageError(f"got the constant {value:g}; want a magnitude in 2^-39 .. 2^24")
         return cls(round(value * 2.0**shift), shift)
 
     @property

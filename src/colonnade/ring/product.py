@@ -36,8 +36,9 @@ def matmul_z128(x: Any, v: Z128) -> Z128:
     magnitude = x.data if sp.issparse(x) else x
     if magnitude.size and int(np.abs(magnitude).max()) >= 1 << 31:
         raise UsageError("got a factor of 2^31 or more; want a smaller feature scale or range")
-    if x.shape[1] > 1 << 15 and not sp.issparse(x):
-        raise UsageError(f"got {x.shape[1]} dense terms a row; want at most 32768")
+    terms = int(np.diff(x.indptr).max(initial=0)) if sp.issparse(x) else x.shape[1]
+    if terms > 1 << 15:
+        raise UsageError(f"got {terms} terms in a row; want at most 32768")
     total = Z128.zeros((x.shape[0], v.shape[1]))
     for position in range(0, 128, _LIMB_BITS):
         word = v.lo if position < 64 else v.hi

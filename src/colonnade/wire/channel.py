@@ -8,7 +8,7 @@ from typing import Protocol, TypeVar, runtime_checkable
 from colonnade.errors import PeerError
 from colonnade.wire.messages import Message, decode_frame, frame_tag
 
-__all__ = ["Channel", "Meter", "OutboxRow", "RecordingChannel"]
+__all__ = ["Channel", "Inbox", "Meter", "OutboxRow", "RecordingChannel"]
 
 _T = TypeVar("_T", bound=Message)
 
