@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 import scipy.sparse as sp
@@ -72,8 +72,8 @@ class DeclaredFeatures(Protocol):
 class FitCall(Message, frozen=True, kw_only=True):
     """The label party starts a fit."""
 
-    TAG = "estimator.fit/1"
-    LEAKS = "number of rows, epochs, batch size and the public order of rows"
+    TAG: ClassVar[str] = "estimator.fit/1"
+    LEAKS: ClassVar[str] = "number of rows, epochs, batch size and the public order of rows"
 
     rows: int
     epochs: int
@@ -84,8 +84,8 @@ class FitCall(Message, frozen=True, kw_only=True):
 class PredictCall(Message, frozen=True, kw_only=True):
     """The label party asks to score rows."""
 
-    TAG = "estimator.predict/1"
-    LEAKS = "number of rows to score"
+    TAG: ClassVar[str] = "estimator.predict/1"
+    LEAKS: ClassVar[str] = "number of rows to score"
 
     rows: int
 
@@ -141,7 +141,7 @@ class VerticalLogisticRegression(ClassifierMixin, _Side):  # type: ignore[misc]
         engine: str = "paillier",
         key_bits: int = 2048,
         insecure_key_bits: int | None = None,
-        initial_scale: float = 0.1,
+        initial_scale: float = 0.05,
         max_abs: float = 64.0,
         threads: int = 1,
         seed: bytes | None = None,

@@ -95,7 +95,7 @@ class LayerSettings:
     derivative_bound: float = 1.0
     activation_bits: int = 16
     mask_bits: int = 64
-    initial_scale: float = 0.1
+    initial_scale: float = 0.05
 
     def __post_init__(self) -> None:
         if self.engine not in ENGINES:
