@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import argparse
+import json
 import signal
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import FrameType
 
 from rich.console import Console
-from rich.table import Table
+from rich.text import Text
 
 from colonnade import __version__
 from colonnade.errors import ColonnadeError, UsageError
 from colonnade.party.certificates import describe
-from colonnade.party.config import load_party_config
+from colonnade.party.config import load_party_config, read_party_config
 from colonnade.party.init import renew, write_party
 from colonnade.party.job import load_job
-from colonnade.party.progress import JsonReporter, Reporter, RichReporter
-from colonnade.party.run_folder import RunFolder, list_runs
+from colonnade.party.progress import JsonReporter, Reporter, RichReporter, printable
+from colonnade.party.report import metrics_table, outbox_table, runs_table
+from colonnade.party.run_folder import ERROR, FAILED, RunFolder, list_runs
 
 __all__ = ["main"]
 
@@ -35,14 +37,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         command: Callable[[argparse.Namespace], int] = options.command
         return command(options)
-    except UsageError as error:
-        console.print(f"[bold red]error:[/] {_plain(error)}", highlight=False)
-        return _USAGE
     except ColonnadeError as error:
-        console.print(f"[bold red]error:[/] {_plain(error)}", highlight=False)
-        return _FAILED
+        _say(console, f"error: {printable(str(error))}", style="bold red")
+        return _USAGE if isinstance(error, UsageError) else _FAILED
     except KeyboardInterrupt:
-        console.print("stopped")
+        _say(console, "stopped; the other side of a running job was told")
         return _INTERRUPTED
 
 
@@ -51,8 +50,11 @@ def _interrupt(_number: int, _frame: FrameType | None) -> None:
     raise KeyboardInterrupt
 
 
-def _plain(error: Exception) -> str:
-    return str(error).replace("[", r"\[")
+def _say(console: Console, text: str, style: str = "") -> None:
+    """One line, left whole: a path or fingerprint that is cut in two cannot be copied."""
+    head, _, rest = text.partition(": ")
+    styled = Text.assemble((f"{head}: ", style), rest) if style else Text(text)
+    console.print(styled, highlight=False, soft_wrap=True)
 
 
 # -- commands ---------------------------------------------------------------------------------
@@ -62,8 +64,9 @@ def _init(options: argparse.Namespace) -> int:
     console = Console()
     if options.renew is not None:
         path = renew(options.renew)
-        console.print(f"renewed {path}: {describe(path)}", markup=False)
-        console.print("Send the new file to the peer; models stay valid.")
+        _say(console, f"renewed {path}")
+        _say(console, str(describe(path)))
+        _say(console, "Send the new file to the peer, who compares it again; models stay valid.")
         return 0
     if not options.name or not options.role or not options.peer:
         raise UsageError("init needs NAME, --role and --peer (or --renew CONFIG)")
@@ -82,23 +85,28 @@ def _init(options: argparse.Namespace) -> int:
         mode="listen" if options.listen else "dial",
     )
     for path in written:
-        console.print(f"wrote {path}", markup=False)
-    console.print(f"certificate: {describe(written[1])}", markup=False)
-    console.print(
-        f"Next: read and correct {written[0]}; send {written[1]} to {options.peer!r} and put "
-        f"theirs into {options.directory / 'peers'} after comparing fingerprints.",
-        markup=False,
-    )
+        _say(console, f"wrote {path}")
+    _say(console, f"certificate {describe(written[1])}")
+    pin = options.directory / "peers" / f"{options.peer}.crt.pem"
+    _say(console, "Next:")
+    _say(console, f"  1. read {written[0]} and correct it: ids, label, offered columns, limits")
+    _say(console, f"  2. send {written[1]} to {options.peer!r}; keep {written[2]} secret")
+    _say(console, f"  3. save the certificate of {options.peer!r} as {pin}")
+    _say(console, f"  4. compare both by telephone: colonnade fingerprint {pin}")
+    start = f"colonnade serve --config {written[0]}"
+    if options.role == "label":
+        start = f"colonnade train --config {written[0]} {options.directory / 'job.toml'} --dry-run"
+    _say(console, f"  5. {start}")
     return 0
 
 
 def _fingerprint(options: argparse.Namespace) -> int:
-    Console().print(str(describe(options.certificate)), markup=False, highlight=False)
+    _say(Console(), str(describe(options.certificate)))
     return 0
 
 
 def _serve(options: argparse.Namespace) -> int:
-    from colonnade.party.feature_run import ServeOptions  # torch takes seconds to import
+    from colonnade.party.feature_session import ServeOptions  # torch takes seconds to import
     from colonnade.party.serve import serve
 
     config = load_party_config(options.config)
@@ -113,40 +121,48 @@ def _serve(options: argparse.Namespace) -> int:
 
 def _train(options: argparse.Namespace) -> int:
     from colonnade.party.label_run import train
+    from colonnade.party.proposal import LabelOptions
 
     config, job = load_party_config(options.config), load_job(options.job)
     reporter = _reporter(options)
     try:
-        folder = train(config, job, reporter, dry_run=options.dry_run)
+        run_options = LabelOptions(Console(stderr=True), options.dry_run)
+        folder = train(config, job, reporter, run_options)
     finally:
         reporter.close()
-    if folder is not None:
+    if folder is None:
+        return 0
+    if options.progress == "json":
+        print(json.dumps({"run": str(folder)}), flush=True)
+    else:
         show_run(folder, Console())
     return 0
 
 
 def _predict(options: argparse.Namespace) -> int:
-    from colonnade.party.label_run import predict
+    from colonnade.party.label_predict import predict, unknown_path
+    from colonnade.party.proposal import LabelOptions
 
     config = load_party_config(options.config)
     reporter = _reporter(options)
     try:
-        found = predict(
-            config,
-            options.model,
-            options.data,
-            options.output,
-            reporter,
-            dry_run=options.dry_run,
-        )
+        run_options = LabelOptions(Console(stderr=True), options.dry_run)
+        found = predict(config, options.model, options.data, options.output, reporter, run_options)
     finally:
         reporter.close()
-    if found is not None:
-        console = Console()
-        console.print(f"{found.scored} records scored: {options.output}", markup=False)
-        if found.unknown:
-            unknown = options.output.with_suffix(".unknown.csv")
-            console.print(f"{found.unknown} records not scored: {unknown}", markup=False)
+    if found is None:
+        return 0
+    if options.progress == "json":
+        print(json.dumps({"run": str(found.folder), "output": str(options.output)}), flush=True)
+        return 0
+    console = Console()
+    _say(console, f"{found.scored} records scored: {options.output}")
+    if found.unknown:
+        _say(
+            console,
+            f"{found.unknown} records unknown to the other side, not scored: "
+            f"{unknown_path(options.output)}",
+        )
     return 0
 
 
@@ -157,28 +173,39 @@ def _runs(options: argparse.Namespace) -> int:
         return 0
     if options.config is None:
         raise UsageError("runs needs a RUN folder or --config FILE")
-    folder = load_party_config(options.config).run.folder
-    table = Table(title=str(folder), title_justify="left")
-    table.add_column("run")
-    table.add_column("state")
-    for entry in list_runs(folder):
-        table.add_row(entry.run_id, entry.state)
-    console.print(table)
+    folder = read_party_config(options.config).run.folder
+    entries = list_runs(folder)
+    if not entries:
+        _say(console, f"no runs in {folder}")
+        return 0
+    console.print(runs_table(folder, entries))
     return 0
 
 
 def show_run(path: Path, console: Console) -> None:
-    """Print what a finished run found and what left this party."""
-    from colonnade.party.report import metrics_table, outbox_table
+    """Print what a finished run found and what left this party, or why a failed one failed.
 
+    Raises
+        IntegrityError: there is no such run, or it is damaged or unfinished.
+    """
+    if path.name.endswith(FAILED) and (path / ERROR).is_file():
+        _say(console, f"failed: {printable((path / ERROR).read_text(encoding='utf-8').strip())}")
+        return
     folder = RunFolder.open(path)
-    metrics = folder.path / "metrics.json"
-    if metrics.exists():
-        results = folder.read_json("metrics.json")
-        if results["test"]:
-            console.print(metrics_table("Test records", results["test"]))
+    facts = folder.read_json("run.json")
+    _say(
+        console,
+        f"{folder.run_id}: {facts['kind']} with {facts['peer']!r}, {facts['records']} records, "
+        f"{facts['seconds']:.1f} s",
+    )
+    if (folder.path / "metrics.json").exists():
+        results = folder.read_json("metrics.json")["test"]
+        if results:
+            console.print(metrics_table("Test records", results))
+    for warning in folder.read_json("warnings.json"):
+        _say(console, f"WARNING {warning}")
     console.print(outbox_table(folder.run_id, folder.read_json("outbox.json")))
-    console.print(f"run folder: {folder.path}", markup=False, highlight=False)
+    _say(console, f"run folder: {folder.path}")
 
 
 def _demo(options: argparse.Namespace) -> int:

@@ -33,12 +33,11 @@ from colonnade.nn.plain import PlainRegression, fit_plain
 from colonnade.party.config import PartyConfig, load_party_config
 from colonnade.party.init import write_party
 from colonnade.party.job import Job
-from colonnade.party.label_run import plan_of
 from colonnade.party.metrics import METRIC_NAMES, binary_metrics
 from colonnade.party.progress import make_progress
 from colonnade.party.report import metrics_table, outbox_table, print_text
 from colonnade.party.run_folder import RunFolder, list_runs
-from colonnade.party.session import layer_settings
+from colonnade.party.session import layer_settings, plan_of
 from colonnade.party.source import load_source
 
 __all__ = ["run_demo"]
@@ -46,6 +45,7 @@ __all__ = ["run_demo"]
 _CLINIC, _LABORATORY = "clinic", "laboratory"
 _MARKER = ".colonnade-demo"
 _EPOCHS, _BATCH = 7, 48
+_LINES_OF_FAILURE = 20
 
 
 def run_demo(folder: Path, console: Console) -> int:
@@ -57,30 +57,39 @@ def run_demo(folder: Path, console: Console) -> int:
         UsageError: `folder` holds something else.
     """
     started = time.monotonic()
+    # Finished runs know their path in full; what is compared with it must be full as well.
+    folder = folder.resolve()
     files = _prepare(folder)
     console.print(
-        "[bold]Colonnade[/]: a clinic (diagnoses, 12 columns) and a laboratory (18 columns) train "
-        "one model.\nNeither shows its rows to the other. Two processes, mutual TLS, "
+        "[bold]Colonnade[/]: a clinic (diagnoses, 12 columns) and a laboratory (18 columns) train\n"
+        "one model. Neither shows its rows to the other. Two processes, mutual TLS,\n"
         "2048-bit Paillier.\n"
     )
     show = _Display(console)
-    with show.progress:
-        serve = show.start(
-            _LABORATORY, ["serve", "--config", str(folder / "laboratory.toml"), "--jobs", "2"]
-        )
-        config = str(folder / "clinic.toml")
-        train = show.start(_CLINIC, ["train", "--config", config, str(folder / "job.toml")])
-        codes = [show.follow(train)]
-        if codes[0] == 0:
-            predict = _predict_arguments(folder, files, config)
-            codes.append(show.follow(show.start(_CLINIC, predict)))
-            codes.append(show.follow(serve))
+    try:
+        with show.progress:
+            codes = _run_commands(show, folder, files)
+    finally:
         show.stop_all()
     if any(codes):
-        console.print(f"[bold red]the demonstration failed[/]; see {folder}")
+        console.print("\n".join(show.lines[-_LINES_OF_FAILURE:]), markup=False, highlight=False)
+        console.print(f"the demonstration failed; see {folder}", style="bold red", soft_wrap=True)
         return 1
     _conclude(folder, files, console, show.lines, time.monotonic() - started)
     return 0
+
+
+def _run_commands(show: _Display, folder: Path, files: DemoFiles) -> list[int]:
+    """What two organisations would type; returns the exit codes."""
+    laboratory, clinic = str(folder / "laboratory.toml"), str(folder / "clinic.toml")
+    serve = show.start(_LABORATORY, ["serve", "--config", laboratory, "--jobs", "2"])
+    job = str(folder / "job.toml")
+    codes = [show.follow(show.start(_CLINIC, ["train", "--config", clinic, job]))]
+    if codes[0] == 0:
+        predict = _predict_arguments(folder, files, clinic)
+        codes.append(show.follow(show.start(_CLINIC, predict)))
+        codes.append(show.follow(serve))
+    return codes
 
 
 def _prepare(folder: Path) -> DemoFiles:
@@ -234,11 +243,15 @@ class _Display:
             event = json.loads(line) if line.startswith("{") else None
         except json.JSONDecodeError:
             event = None
-        if event is None or "note" in event:
-            text = line if event is None else str(event["note"])
+        if event is None or "step" not in event:
+            text = line if event is None else str(event.get("note", line))
             self.lines.append(f"[{name}] {text}")
-            if event is not None:
-                self.progress.console.print(f"{name:>10}  {text}", markup=False, highlight=False)
+            if event is not None and "note" in event:
+                self._print(f"{name:>10}  {text}")
+            return
+        if not self.progress.console.is_terminal:
+            if event["done"] == event["total"]:
+                self._print(f"{name:>10}  {event['step']}: {event['total']} done")
             return
         key = (name, str(event["step"]))
         if (
@@ -252,6 +265,9 @@ class _Display:
             total=event["total"],
             detail=event["detail"],
         )
+
+    def _print(self, text: str) -> None:
+        self.progress.console.print(text, markup=False, highlight=False, soft_wrap=True)
 
 
 def _conclude(
@@ -280,12 +296,14 @@ def _conclude(
     summary["traffic"] = metrics["traffic"]
     (folder / "metrics.json").write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8")
     shutil.copy(clinic.path / "loss.png", folder / "loss.png")
-    console.print(
-        f"\nIn {folder}: predictions.csv, metrics.json, loss.png, report.txt; the two model shares "
-        f"in {clinic.path.relative_to(folder)} and {laboratory.path.relative_to(folder)}.",
-        markup=False,
-        highlight=False,
-    )
+    left = [
+        f"\nIn {folder}:",
+        "  predictions.csv, metrics.json, loss.png, report.txt",
+        f"  {clinic.path.relative_to(folder)}: the clinic's share of the model",
+        f"  {laboratory.path.relative_to(folder)}: the laboratory's share",
+        f"  {_CLINIC}.toml, {_LABORATORY}.toml, job.toml: what two organisations would write",
+    ]
+    console.print("\n".join(left), markup=False, highlight=False, soft_wrap=True)
 
 
 def _facts(metrics: dict[str, Any], new: dict[str, float | int], seconds: float) -> Table:

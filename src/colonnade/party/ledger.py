@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
+from typing import Annotated, Literal
 
 import msgspec
 
@@ -22,8 +23,8 @@ _FILE = "ledger.json"
 
 
 class _Book(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    version: int
-    outputs_per_row: dict[str, dict[str, int]]
+    version: Literal[1]
+    outputs_per_row: dict[str, dict[str, Annotated[int, msgspec.Meta(ge=0)]]]
 
 
 class Ledger:
@@ -32,15 +33,15 @@ class Ledger:
     def __init__(self, folder: Path) -> None:
         self._path = folder / _FILE
 
-    def count(self, label_party: str, data: Path) -> int:
+    def count(self, label_party: str, data: str) -> int:
         """Outputs per row given to `label_party` from this file so far."""
-        return self._read().outputs_per_row.get(label_party, {}).get(str(data), 0)
+        return self._read().outputs_per_row.get(label_party, {}).get(data, 0)
 
-    def add(self, label_party: str, data: Path, outputs: int) -> None:
+    def add(self, label_party: str, data: str, outputs: int) -> None:
         """Count `outputs` more per row, durably."""
         book = self._read().outputs_per_row
         files = book.setdefault(label_party, {})
-        files[str(data)] = files.get(str(data), 0) + outputs
+        files[data] = files.get(data, 0) + outputs
         self._path.parent.mkdir(parents=True, exist_ok=True)
         temporary = self._path.with_suffix(".tmp")
         with temporary.open("w", encoding="utf-8") as file:

@@ -1,12 +1,23 @@
-"""Messages between the two parties' sessions, around alignment and training."""
+"""Messages between the two parties' sessions, around alignment and training.
+
+Bounds stand in the annotations and are checked when a message is decoded.
+"""
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
+from msgspec import Meta
+
+from colonnade.party.parsing import RunName
 from colonnade.wire.messages import Message
 
 __all__ = ["Finished", "PredictProposal", "TrainProposal", "Verdict"]
+
+# Columns in all; the layer's own limit is far below what would exhaust memory here.
+ColumnCount = Annotated[int, Meta(ge=0, le=1 << 22)]
+RowCount = Annotated[int, Meta(ge=0, le=1 << 40)]
+Reason = Annotated[str, Meta(max_length=2000)]
 
 
 class TrainProposal(Message, frozen=True, kw_only=True):
@@ -15,10 +26,10 @@ class TrainProposal(Message, frozen=True, kw_only=True):
     TAG: ClassVar[str] = "party.train/1"
     LEAKS: ClassVar[str] = "the job file, the sender's row and column counts, a run name"
 
-    run: str
+    run: RunName
     job: bytes
-    rows: int
-    columns: int
+    rows: RowCount
+    columns: ColumnCount
     dry_run: bool
 
 
@@ -28,23 +39,26 @@ class PredictProposal(Message, frozen=True, kw_only=True):
     TAG: ClassVar[str] = "party.predict/1"
     LEAKS: ClassVar[str] = "which model is used, how many records the sender holds"
 
-    run: str
-    pair: str
-    rows: int
+    run: RunName
+    pair: Annotated[str, Meta(pattern=r"^[0-9a-f]{64}\Z")]
+    rows: RowCount
     dry_run: bool
 
 
 class Verdict(Message, frozen=True, kw_only=True):
-    """The feature party's answer to a proposal."""
+    """The feature party's answer to a proposal; `columns` are features after encoding."""
 
     TAG: ClassVar[str] = "party.verdict/1"
-    LEAKS: ClassVar[str] = "whether the job is approved, the sender's row and column counts"
+    LEAKS: ClassVar[str] = (
+        "whether the job is approved, the sender's row and column counts, outputs counted before"
+    )
 
     accepted: bool
-    reason: str
-    rows: int
-    columns: int
-    warnings: list[str]
+    reason: Reason
+    rows: RowCount
+    columns: ColumnCount
+    outputs_before: Annotated[int, Meta(ge=0, le=1 << 40)]
+    warnings: Annotated[list[Reason], Meta(max_length=20)]
 
 
 class Finished(Message, frozen=True, kw_only=True):
@@ -53,4 +67,4 @@ class Finished(Message, frozen=True, kw_only=True):
     TAG: ClassVar[str] = "party.finished/1"
     LEAKS: ClassVar[str] = "that the run is complete, and a random number"
 
-    nonce: bytes
+    nonce: Annotated[bytes, Meta(min_length=32, max_length=32)]

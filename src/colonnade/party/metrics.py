@@ -6,7 +6,6 @@ import math
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.metrics import average_precision_score, roc_auc_score
 
 __all__ = ["METRIC_NAMES", "binary_metrics"]
 
@@ -23,6 +22,8 @@ def binary_metrics(y: NDArray[np.float64], logits: NDArray[np.float64]) -> dict[
 
     y: 0/1 (rows,); logits: (rows,). With one class only, the two areas are left out.
     """
+    from sklearn.metrics import average_precision_score, roc_auc_score  # slow to import
+
     found: dict[str, float | int] = {"rows": len(y), "positives": int(y.sum())}
     if len(y) and 0 < y.sum() < len(y):
         found["roc_auc"] = float(roc_auc_score(y, logits))

@@ -123,18 +123,27 @@ def find_model(base: Path, pair: str, peer: str) -> StoredModel:
 
     Raises
         PeerError: no finished run here has it, or it was made with another label party.
+        IntegrityError: the share is damaged, or a damaged run may be the one that is wanted.
     """
+    damaged: IntegrityError | None = None
     for entry in list_runs(base):
         if entry.state != "finished" or not (entry.path / _CARD).is_file():
             continue
-        card = _card(RunFolder.open(entry.path))
+        try:
+            card = _card(RunFolder.open(entry.path))
+        except IntegrityError as error:
+            damaged = error
+            continue
         if card.pair == pair:
             if card.peer != peer:
                 raise PeerError(f"model {pair[:16]} was made with {card.peer!r}, not {peer!r}")
             return load_model(entry.path, "feature")
+    if damaged is not None:
+        raise damaged
     raise PeerError(
-        f"no model share here has the pair digest {pair[:16]}...: the two shares do not belong "
-        "together, or this party's run folder was moved"
+        f"no finished run here has a model share with the pair digest {pair[:16]}...: the two "
+        "shares do not belong together, or this party's run folder was moved; use the two run "
+        "folders of one training"
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 from typing import IO, Protocol
 
 from rich.console import Console
@@ -11,14 +12,31 @@ from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
     Progress,
+    ProgressColumn,
     SpinnerColumn,
     TaskID,
     TextColumn,
     TimeElapsedColumn,
     TimeRemainingColumn,
 )
+from rich.table import Column
 
-__all__ = ["JsonReporter", "QuietReporter", "Reporter", "RichReporter", "make_progress"]
+__all__ = [
+    "JsonReporter",
+    "QuietReporter",
+    "Reporter",
+    "RichReporter",
+    "make_progress",
+    "printable",
+]
+
+# Seconds between two lines about the same step where there is no terminal to draw on.
+_LINE_EVERY_S = 10.0
+
+
+def printable(text: str) -> str:
+    """`text` without control characters: some of it comes from the other side."""
+    return "".join(char if char.isprintable() or char == "\n" else "?" for char in text)
 
 
 class Reporter(Protocol):
@@ -47,7 +65,7 @@ class QuietReporter:
 
     def note(self, text: str) -> None:
         """Keep a line."""
-        self.transcript.append(text)
+        self.transcript.append(printable(text))
 
     def progress(self, step: str, done: int, total: int, detail: str = "") -> None:
         """Keep the end of each step."""
@@ -67,15 +85,20 @@ class RichReporter(QuietReporter):
         self._progress = make_progress(self._console)
         self._tasks: dict[str, TaskID] = {}
         self._started = False
+        self._told: dict[str, float] = {}
 
     def note(self, text: str) -> None:
         """Print a line above the bars."""
         super().note(text)
-        self._console.print(text, markup=False, highlight=False)
+        # Lines are left whole: a path or fingerprint that is cut in two cannot be copied.
+        self._console.print(printable(text), markup=False, highlight=False, soft_wrap=True)
 
     def progress(self, step: str, done: int, total: int, detail: str = "") -> None:
         """Move the step's bar."""
         super().progress(step, done, total, detail)
+        if not self._console.is_terminal:
+            self._tell(step, done, total, detail)
+            return
         if not self._started:
             self._progress.start()
             self._started = True
@@ -83,8 +106,16 @@ class RichReporter(QuietReporter):
             self._tasks[step] = self._progress.add_task(step, total=total, detail="")
         self._progress.update(self._tasks[step], completed=done, total=total, detail=detail)
 
+    def _tell(self, step: str, done: int, total: int, detail: str) -> None:
+        now = time.monotonic()
+        if done == total or now - self._told.setdefault(step, now) >= _LINE_EVERY_S:
+            self._told[step] = now
+            line = f"{step}: {done} of {total} {detail}".rstrip()
+            self._console.print(line, markup=False, highlight=False, soft_wrap=True)
+
     def close(self) -> None:
         """Leave the bars as they are and stop drawing."""
+        self._told.clear()
         if self._started:
             self._progress.stop()
             self._started = False
@@ -106,7 +137,7 @@ class JsonReporter(QuietReporter):
     def note(self, text: str) -> None:
         """Write a note."""
         super().note(text)
-        self._write({"note": text})
+        self._write({"note": printable(text)})
 
     def progress(self, step: str, done: int, total: int, detail: str = "") -> None:
         """Write a step's state."""
@@ -115,14 +146,16 @@ class JsonReporter(QuietReporter):
 
 
 def make_progress(console: Console) -> Progress:
-    """The bars used everywhere."""
-    return Progress(
+    """The bars used everywhere; they fit 80 columns, the detail is what gives way."""
+    wide = console.width >= 100
+    columns: list[ProgressColumn] = [
         SpinnerColumn(),
-        TextColumn("{task.description}"),
-        BarColumn(bar_width=28),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
-        TextColumn("{task.fields[detail]}"),
-        console=console,
-    )
+        TextColumn("{task.description}", table_column=Column(no_wrap=True, min_width=13)),
+        BarColumn(bar_width=28 if wide else 16),
+        MofNCompleteColumn(table_column=Column(no_wrap=True, min_width=7)),
+        TimeElapsedColumn(table_column=Column(no_wrap=True, min_width=7)),
+    ]
+    if wide:
+        columns.append(TimeRemainingColumn(table_column=Column(no_wrap=True, min_width=7)))
+    columns.append(TextColumn("{task.fields[detail]}", table_column=Column(no_wrap=True, ratio=1)))
+    return Progress(*columns, console=console, expand=True)

@@ -4,26 +4,62 @@ from __future__ import annotations
 
 import io
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
+from colonnade.errors import IntegrityError
 from colonnade.party.metrics import METRIC_NAMES
+from colonnade.party.run_folder import ERROR, RunEntry, RunFolder
 from colonnade.wire.channel import Meter
 
-__all__ = ["loss_curve_png", "metrics_table", "outbox_rows", "outbox_table", "print_text"]
+__all__ = [
+    "loss_curve_png",
+    "metrics_table",
+    "outbox_rows",
+    "outbox_table",
+    "print_text",
+    "runs_table",
+]
 
 
 def metrics_table(title: str, rows: Mapping[str, Mapping[str, float | int]]) -> Table:
     """One row per model."""
     table = Table(title=title, title_justify="left")
-    table.add_column("model")
+    table.add_column("model", overflow="fold")
     for name in METRIC_NAMES.values():
         table.add_column(name, justify="right")
     for model, metrics in rows.items():
         cells = [f"{metrics[key]:.4f}" if key in metrics else "-" for key in METRIC_NAMES]
         table.add_row(model, *cells)
     return table
+
+
+def runs_table(folder: Path, entries: Sequence[RunEntry]) -> Table:
+    """All runs of a folder, what each did, and how it ended."""
+    table = Table(title=escape(f"Runs in {folder}"), title_justify="left")
+    table.add_column("run", overflow="fold")
+    table.add_column("state", no_wrap=True)
+    table.add_column("what")
+    for entry in entries:
+        table.add_row(entry.run_id, entry.state, escape(_what(entry)))
+    return table
+
+
+def _what(entry: RunEntry) -> str:
+    if entry.state == "failed":
+        error = entry.path / ERROR
+        text = error.read_text(encoding="utf-8") if error.is_file() else "no reason was written"
+        return text.splitlines()[-1][:200]
+    if entry.state == "partial":
+        return "runs now, or was killed"
+    try:
+        facts = RunFolder.open(entry.path).read_json("run.json")
+    except IntegrityError as error:
+        return f"damaged: {error}"
+    return f"{facts['kind']} with {facts['peer']}, {facts['records']} records"
 
 
 def outbox_rows(meter: Meter) -> list[dict[str, object]]:
@@ -37,9 +73,9 @@ def outbox_rows(meter: Meter) -> list[dict[str, object]]:
 def outbox_table(party: str, rows: Sequence[Mapping[str, object]]) -> Table:
     """The outbox for a person."""
     table = Table(title=f"What left {party!r}", title_justify="left")
-    table.add_column("message")
-    table.add_column("count", justify="right")
-    table.add_column("bytes", justify="right")
+    table.add_column("message", overflow="fold")
+    table.add_column("count", justify="right", no_wrap=True)
+    table.add_column("bytes", justify="right", no_wrap=True)
     table.add_column("what it shows to the other side")
     for row in rows:
         table.add_row(
@@ -53,7 +89,8 @@ def print_text(table: Table, width: int = 110) -> str:
     console = Console(file=io.StringIO(), width=width, color_system=None)
     console.print(table)
     file = console.file
-    return file.getvalue() if isinstance(file, io.StringIO) else ""
+    text = file.getvalue() if isinstance(file, io.StringIO) else ""
+    return "\n".join(line.rstrip() for line in text.splitlines()) + "\n"
 
 
 def loss_curve_png(

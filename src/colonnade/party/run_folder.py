@@ -29,7 +29,7 @@ from safetensors import SafetensorError
 from colonnade.errors import ColonnadeError, IntegrityError, UsageError
 from colonnade.party.parsing import RUN_NAME
 
-__all__ = ["RunEntry", "RunFolder", "list_runs"]
+__all__ = ["ERROR", "FAILED", "RunEntry", "RunFolder", "list_runs"]
 
 MANIFEST = "manifest.json"
 ERROR = "error.txt"

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 import time
 from collections.abc import Generator
 
 from colonnade.errors import ColonnadeError, TransportError, UsageError
 from colonnade.party.config import PartyConfig
-from colonnade.party.feature_run import ServeOptions, handle_session
+from colonnade.party.feature_run import handle_session
+from colonnade.party.feature_session import ServeOptions
 from colonnade.party.progress import Reporter
+from colonnade.party.session import PeerLeftError
 from colonnade.transport import Listener, TlsChannel, connect
 
 __all__ = ["serve"]
 
-_RETRY_PAUSE_S = 2.0
+_RETRY_PAUSE_S = 1.0
 
 
 def serve(
@@ -30,12 +33,21 @@ def serve(
     """
     if config.role != "feature":
         raise UsageError(f"{config.name!r} is the label party; it starts jobs with 'train'")
+    if config.approval.mode == "ask" and not options.dry_run and not sys.stdin.isatty():
+        reporter.note(
+            'WARNING [approval] mode = "ask", but there is no terminal to ask at: every job will '
+            "be refused"
+        )
     done = failed = 0
     with contextlib.closing(_sessions(config, reporter, patient=jobs is None)) as sessions:
         for channel in sessions:
             try:
                 with channel:
                     reporter.note(handle_session(channel, config, reporter, options))
+            except PeerLeftError:
+                # A label party that listens answers once more while it goes: that is no job.
+                time.sleep(_RETRY_PAUSE_S)
+                continue
             except ColonnadeError as error:
                 failed += 1
                 reporter.note(f"job failed: {error}")
@@ -81,16 +93,19 @@ def _dialled(config: PartyConfig, reporter: Reporter, *, patient: bool) -> Gener
     address = config.address_of(peer.name)
     reporter.note(f"{config.name!r} serves by dialling {peer.name!r} at {address[0]}:{address[1]}")
     told = ""
+    # Between two jobs a label party that listens may go and come back: a refusal is no end yet.
+    give_up_at = 0.0
     while True:
         try:
             channel = connect(address, config.own_identity(), peer, config.limits)
         except ColonnadeError as error:
-            if not patient:
+            if not patient and time.monotonic() >= give_up_at:
                 raise
-            if str(error) != told:
+            if patient and str(error) != told:
                 told = str(error)
                 reporter.note(f"still trying: {told}")
             time.sleep(_RETRY_PAUSE_S)
             continue
         told = ""
         yield channel
+        give_up_at = time.monotonic() + config.limits.connect_s

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 from colonnade import __version__
-from colonnade.errors import PeerError
+from colonnade.errors import PeerError, UsageError
 from colonnade.nn.plan import TrainingPlan
 from colonnade.party.config import PartyConfig
 from colonnade.party.job import Job
@@ -20,13 +20,22 @@ from colonnade.party.progress import Reporter
 from colonnade.party.source import Source, normaliser
 from colonnade.protocol.agreement import KeyChoice, LayerSettings, Resources
 from colonnade.protocol.matmul_spec import MatMulSpec
-from colonnade.protocol.psi import SUITE, Alignment, align_feature, align_label, alignment_context
+from colonnade.protocol.psi import (
+    SUITE,
+    Alignment,
+    IntersectionTooSmallError,
+    PsiLimits,
+    align_feature,
+    align_label,
+    alignment_context,
+)
 from colonnade.ring import Streams
 from colonnade.transport import Listener, PinnedPeer, TlsChannel, connect
 from colonnade.wire.channel import Channel
 from colonnade.wire.hello import exchange_hello
 
 __all__ = [
+    "PeerLeftError",
     "align",
     "budget_notes",
     "exchange_pair",
@@ -34,10 +43,20 @@ __all__ = [
     "layer_settings",
     "new_run_id",
     "open_channel",
+    "plan_of",
     "resources",
     "say_hello",
     "thread_count",
+    "want_label_party",
 ]
+
+
+# How `wire.messages.decode_frame` reports a peer whose operator or whose listener stopped.
+_LEFT = "the other side stopped (Stopped)"
+
+
+class PeerLeftError(PeerError):
+    """The peer ended the session before it said anything: there was no job."""
 
 
 @contextlib.contextmanager
@@ -63,17 +82,36 @@ def open_channel(config: PartyConfig, peer: str, reporter: Reporter) -> Iterator
 
 
 def say_hello(channel: Channel, config: PartyConfig, key_bits: int) -> None:
-    """Refuse a peer that runs something else, naming every differing field on both sides."""
-    exchange_hello(
-        channel,
-        {
-            "software": f"colonnade {__version__}",
-            "role": config.role,
-            "psi": SUITE,
-            "ids": normaliser(config.data),
-            "key_bits": str(key_bits),
-        },
-    )
+    """Refuse a peer that runs something else, naming every differing field on both sides.
+
+    Raises
+        PeerError: what differs. PeerLeftError: the peer went away before its hello.
+    """
+    fields = {
+        "software": f"colonnade {__version__}",
+        "role": config.role,
+        "psi": SUITE,
+        "ids": normaliser(config.data),
+        "key_bits": str(key_bits),
+    }
+    try:
+        exchange_hello(channel, fields)
+    except PeerError as error:
+        if str(error).startswith(_LEFT):
+            raise PeerLeftError(str(error)) from None
+        raise
+
+
+def want_label_party(config: PartyConfig) -> None:
+    """Refuse to start a job as a feature party.
+
+    Raises
+        UsageError: the configuration is a feature party's.
+    """
+    if config.role != "label":
+        raise UsageError(
+            f"{config.name!r} is a feature party; it takes part with 'colonnade serve'"
+        )
 
 
 def thread_count(config: PartyConfig) -> int:
@@ -85,6 +123,18 @@ def resources(config: PartyConfig, job: Job) -> Resources:
     """Fresh secret streams and the key choice of this run."""
     key = KeyChoice(job.key_bits, job.insecure_key_bits)
     return Resources(Streams.from_os(), key, thread_count(config))
+
+
+def plan_of(job: Job, rows: int) -> TrainingPlan:
+    """The public order of rows of a job over `rows` aligned records."""
+    return TrainingPlan(
+        rows,
+        job.epochs,
+        job.batch_size,
+        job.seed_bytes,
+        job.test_fraction,
+        job.validation_fraction,
+    )
 
 
 def layer_settings(job: Job, batch_rows: int) -> LayerSettings:
@@ -108,9 +158,12 @@ def align(
     run: str,
     reporter: Reporter,
     *,
+    peer_records: int,
     min_intersection: int = 1,
 ) -> Alignment:
     """Find the common records and their order, on all cores.
+
+    peer_records: how many the peer said it has; it may not bring more into the alignment.
 
     Raises
         DataError: nothing, or too little, in common.
@@ -123,18 +176,28 @@ def align(
     if config.role == "feature":
         label, feature = feature, label
     context = alignment_context(run.encode(), label, feature, normaliser(config.data))
+    limits = PsiLimits(max_peer_ids=max(1, peer_records))
     with ThreadPoolExecutor(thread_count(config)) as pool:
         if config.role == "label":
-            aligned = align_label(channel, source.ids, context, progress=progress, map_=pool.map)
-        else:
-            aligned = align_feature(
-                channel,
-                source.ids,
-                context,
-                min_intersection=min_intersection,
-                progress=progress,
-                map_=pool.map,
+            aligned = align_label(
+                channel, source.ids, context, limits=limits, progress=progress, map_=pool.map
             )
+        else:
+            try:
+                aligned = align_feature(
+                    channel,
+                    source.ids,
+                    context,
+                    min_intersection=min_intersection,
+                    limits=limits,
+                    progress=progress,
+                    map_=pool.map,
+                )
+            except IntersectionTooSmallError as error:
+                reporter.note(
+                    f"{error.size} records in common; min_intersection is {min_intersection}"
+                )
+                raise
     reporter.note(
         f"{aligned.size} records in common (of {len(source)} here), same order on both sides "
         f"(digest {aligned.digest.hex()[:16]})"
@@ -148,9 +211,7 @@ def budget_notes(spec: MatMulSpec, plan: TrainingPlan, job: Job) -> list[str]:
     Raises
         UsageError: masks too narrow or truncation failures too likely for this job.
     """
-    steps = plan.epochs * plan.steps_per_epoch
-    distance = spec.mask_distance_log2(steps, plan.rows)
-    failure = spec.truncation_failure_log2(steps, plan.rows_scored, decays=job.weight_decay > 0)
+    distance, failure = plan.budgets(spec, decays=job.weight_decay > 0)
     return [
         f"masks: total statistical distance of the job 2^{distance:.0f}",
         f"truncation on shares fails with probability 2^{failure:.0f} in the whole job",
@@ -165,8 +226,6 @@ def exchange_pair(channel: Channel, run: str, job: Job, digest: bytes, role: str
     own = secrets.token_bytes(32)
     channel.send(Finished(nonce=own))
     theirs = channel.receive(Finished).nonce
-    if len(theirs) != 32:
-        raise PeerError(f"got a nonce of {len(theirs)} bytes; want 32")
     nonces = (own, theirs) if role == "label" else (theirs, own)
     parts = (b"colonnade pair/1", run.encode(), job.digest().encode(), digest, *nonces)
     framed = b"".join(len(part).to_bytes(8, "little") + part for part in parts)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,13 +15,20 @@ from colonnade.data.labels import LabelMapping
 from colonnade.data.preprocess import Preprocessor
 from colonnade.data.schema import SourceSpec, id_columns, label_values, read_source
 from colonnade.data.table import Table
-from colonnade.errors import UsageError
+from colonnade.errors import DataError, PeerError
 from colonnade.party.job import ColumnChoice
-from colonnade.party.parsing import nearest
-from colonnade.protocol.psi import IdType, apply_duplicate_policy, encode_ids, normaliser_id
+from colonnade.protocol.psi import (
+    IdType,
+    KeptRows,
+    apply_duplicate_policy,
+    encode_ids,
+    normaliser_id,
+)
 from colonnade.ring import FixedMatrix
 
-__all__ = ["Source", "chosen_columns", "load_source", "normaliser"]
+__all__ = ["Source", "load_source", "normaliser"]
+
+_PLACES_NAMED = 5
 
 
 @dataclass(frozen=True)
@@ -50,19 +58,23 @@ def load_source(
     *,
     path: Path | None = None,
     preprocessor: Preprocessor | None = None,
+    choice: ColumnChoice = "offered",
     with_labels: bool = False,
 ) -> Source:
     """Read a party's file (or another of the same form) and prepare it.
 
     preprocessor: the fitted one of a model; None fits a new one on this file.
+    choice: the columns that a peer's job asks for.
 
     Raises
         UsageError, DataError: naming file, column and row.
+        PeerError: the job asks for a column that is not offered.
     """
     whole = read_source(spec, path)
+    spec = _chosen(spec, choice, whole)
     columns = id_columns(whole, spec)
     encoded = encode_ids(columns, id_types(spec), whole.source, names=spec.key_columns)
-    kept = apply_duplicate_policy(encoded, spec.duplicates)
+    kept = _distinct(encoded, spec, whole)
     notes = [f"{whole.source}: {len(whole)} records"]
     if kept.dropped_rows:
         notes.append(
@@ -93,25 +105,39 @@ def load_source(
     return Source(table, ids, features, matrix, codes, mapping, preprocessor, used, tuple(notes))
 
 
-def chosen_columns(spec: SourceSpec, choice: ColumnChoice) -> SourceSpec:
+def _chosen(spec: SourceSpec, choice: ColumnChoice, table: Table) -> SourceSpec:
     """The source with only the columns that a job asks for.
 
-    Raises
-        UsageError: a column is not offered; names the nearest one.
+    The peer is told which of the names that it sent are not offered, and no other name.
     """
     if choice == "offered":
         return spec
-    if spec.offer != "*":
-        for name in choice:
-            if name not in spec.offer:
-                raise UsageError(
-                    f"the job asks for column {name!r}, which is not offered; "
-                    f"{nearest(name, spec.offer)}"
-                )
-    excluded = sorted(set(choice) & set(spec.exclude))
-    if excluded:
-        raise UsageError(f"the job asks for columns {excluded}, which this party excludes")
+    private = {*spec.key_columns, *spec.exclude, spec.label}
+    offered = set(table.names if spec.offer == "*" else spec.offer) - private
+    unknown = [name for name in choice if name not in offered]
+    if unknown:
+        shown = ", ".join(repr(name[:60]) for name in unknown[:_PLACES_NAMED])
+        raise PeerError(
+            f"the job asks for {len(unknown)} columns that are not offered ({shown}); ask the "
+            "feature party for the names it offers, or want all of them"
+        )
     return dataclasses.replace(spec, offer=tuple(choice), exclude=())
+
+
+def _distinct(encoded: list[bytes], spec: SourceSpec, table: Table) -> KeptRows:
+    """Apply the duplicate policy; the refusal names places in the file, never an id."""
+    if spec.duplicates == "error":
+        counts = Counter(encoded)
+        repeated = [row for row, code in enumerate(encoded) if counts[code] > 1]
+        if repeated:
+            numbers = ", ".join(str(table.row_numbers[row]) for row in repeated[:_PLACES_NAMED])
+            more = ", ..." if len(repeated) > _PLACES_NAMED else ""
+            raise DataError(
+                f"{table.source}, rows {numbers}{more}, id column {', '.join(spec.key_columns)}: "
+                f"got {len(repeated)} records with repeated ids; want every id once; correct the "
+                'file, or set duplicates = "first" or "refuse_all"'
+            )
+    return apply_duplicate_policy(encoded, spec.duplicates)
 
 
 def id_types(spec: SourceSpec) -> list[IdType]:
