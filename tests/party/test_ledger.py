@@ -1,53 +1,100 @@
-"""The count of outputs per row: kept for good, by label party and file."""
+"""The count of outputs per row: kept for good, by label party and record."""
 
-import json
-
+import numpy as np
 import pytest
+import safetensors.numpy
 
 from colonnade.errors import IntegrityError, PeerError
 from colonnade.party.ledger import Ledger
 from party_runs import BANK, SHOP, Workplace
 
+IDS = [f"id-{i}".encode() for i in range(50)]
 
-def test_counts_add_up_by_label_party_and_file(tmp_path):
-    ledger = Ledger(tmp_path / "runs")
-    assert ledger.count("bank", "a.csv") == 0
-    ledger.add("bank", "a.csv", 3)
-    ledger.add("bank", "a.csv", 4)
-    ledger.add("bank", "b.csv", 10)
-    ledger.add("clinic", "a.csv", 100)
-    assert Ledger(tmp_path / "runs").count("bank", "a.csv") == 7
-    assert ledger.count("bank", "b.csv") == 10
-    assert ledger.count("clinic", "a.csv") == 100
-    assert [path.name for path in (tmp_path / "runs").iterdir()] == ["ledger.json"]
+
+def added(ledger: Ledger, ids: list[bytes], outputs: int) -> None:
+    ledger.add(ids, np.full(len(ids), outputs, np.int64))
+
+
+def test_counts_add_up_by_label_party_and_record(tmp_path):
+    bank, clinic = Ledger(tmp_path / "runs", "bank"), Ledger(tmp_path / "runs", "clinic")
+    assert bank.counts(IDS).tolist() == [0] * 50
+    added(bank, IDS[:30], 3)
+    added(bank, IDS[20:], 4)
+    added(clinic, IDS[:1], 100)
+    again = Ledger(tmp_path / "runs", "bank")
+    assert again.counts(IDS).tolist() == [3] * 20 + [7] * 10 + [4] * 20
+    assert again.counts([b"unknown", IDS[25]]).tolist() == [0, 7]
+    assert clinic.counts(IDS[:2]).tolist() == [100, 0]
+    assert again.counts([]).tolist() == []
+    bank.add([], np.zeros(0, np.int64))
+    assert bank.counts(IDS[:1]).tolist() == [3]
+
+
+def test_the_book_holds_no_id_and_is_its_owners_alone(tmp_path):
+    added(Ledger(tmp_path, "bank"), IDS, 1)
+    (book,) = tmp_path.iterdir()
+    assert not any(i in book.read_bytes() for i in IDS)
+    assert book.stat().st_mode & 0o077 == 0
+    added(Ledger(tmp_path, "other"), IDS, 1)
+    tags = [safetensors.numpy.load_file(path)["tags"] for path in tmp_path.iterdir()]
+    assert not np.isin(tags[0].view("S16"), tags[1].view("S16")).any()  # another key
+
+
+def test_ids_whose_hashes_end_in_zero_bytes_are_kept_apart(tmp_path):
+    many = [i.to_bytes(4, "little") for i in range(20_000)]  # some 80 hashes end in a zero byte
+    ledger = Ledger(tmp_path, "bank")
+    ledger.add(many, np.arange(20_000, dtype=np.int64))
+    assert ledger.counts(many).tolist() == list(range(20_000))
+
+
+GOOD = {
+    "key": np.zeros(32, np.uint8),
+    "tags": np.zeros((1, 16), np.uint8),
+    "counts": np.ones(1, np.int64),
+}
 
 
 @pytest.mark.parametrize(
     "content",
     [
         b"",
-        b"{",
-        b'{"version": 1}',
-        b'{"version": 2, "outputs_per_row": {}}',
-        b'{"version": 1, "outputs_per_row": {"bank": {"a.csv": -1}}}',
-        b'{"version": 1, "outputs_per_row": {"bank": {"a.csv": "1"}}}',
-        b'{"version": 1, "outputs_per_row": {}, "more": 1}',
+        b"{}",
+        safetensors.numpy.save({"key": GOOD["key"]}),
+        safetensors.numpy.save(GOOD | {"key": np.zeros(31, np.uint8)}),
+        safetensors.numpy.save(GOOD | {"tags": np.zeros((2, 16), np.uint8)}),
+        safetensors.numpy.save(GOOD | {"counts": np.ones(1, np.float32)}),
+        safetensors.numpy.save(GOOD | {"counts": -np.ones(1, np.int64)}),
     ],
+    ids=["empty", "json", "half", "short key", "other rows", "floats", "negative"],
 )
 def test_a_damaged_book_is_never_taken_for_an_empty_one(tmp_path, content):
-    (tmp_path / "ledger.json").write_bytes(content)
-    with pytest.raises(IntegrityError, match=r"ledger\.json is damaged.*backup"):
-        Ledger(tmp_path).count("bank", "a.csv")
+    path = tmp_path / "ledger-bank.safetensors"
+    path.write_bytes(content)
+    with pytest.raises(IntegrityError, match=r"ledger-bank\.safetensors is damaged.*backup"):
+        Ledger(tmp_path, "bank").counts(IDS)
+    with pytest.raises(IntegrityError):
+        added(Ledger(tmp_path, "bank"), IDS, 1)
+    assert path.read_bytes() == content
 
 
 def test_a_damaged_book_stops_jobs_and_its_path_stays_here(tmp_path):
     work = Workplace.make(tmp_path)
     assert work.train().succeeded
-    book = work.folder / SHOP / "runs" / "ledger.json"
-    assert list(json.loads(book.read_text())["outputs_per_row"]) == [BANK]
+    book = work.folder / SHOP / "runs" / f"ledger-{BANK}.safetensors"
+    found = safetensors.numpy.load_file(book)["counts"]
+    assert set(found.tolist()) == {1, 2}  # two epochs, and one scoring of the test part
     book.write_text("{}")
     outcome = work.train()
     assert isinstance(outcome.label, PeerError)
     assert "the count of outputs per row at 'shop' is damaged" in str(outcome.label)
     assert str(tmp_path) not in str(outcome.label)
     assert str(book) in outcome.feature_text
+
+
+def test_a_renamed_file_does_not_start_at_zero(tmp_path):
+    work = Workplace.make(tmp_path)
+    work.tables[SHOP]["approval"]["max_outputs_per_row"] = 3
+    assert work.train().succeeded
+    (work.folder / SHOP / "data.csv").rename(work.folder / SHOP / "other.csv")
+    work.tables[SHOP]["data"]["path"] = "other.csv"
+    assert "would reach 4, with 2 from earlier jobs" in str(work.train().label)

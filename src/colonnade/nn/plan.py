@@ -109,9 +109,11 @@ class TrainingPlan:
         return distance, spec.truncation_failure_log2(self.steps, self.rows_scored, decays=decays)
 
     @property
-    def scorings_per_row(self) -> int:
-        """How often the most often scored row is scored."""
-        return self.epochs
+    def scorings(self) -> NDArray[np.int64]:
+        """How often each row is scored in the whole run, int64 (rows,)."""
+        counts = np.full(self.rows, self.epochs, dtype=np.int64)
+        counts[self.split.test] = 1
+        return counts
 
 
 class PlanFollower:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import time
 
+import numpy as np
+
 from colonnade.errors import PeerError
 from colonnade.nn.source import FeatureSource
 from colonnade.nn.training import follow_prediction
@@ -47,7 +49,6 @@ def serve_prediction(session: FeatureSession, proposal: PredictProposal) -> str:
     request = _prediction_request(session, proposal, model, source)
     if not session.approve(request, dry_run=proposal.dry_run):
         return f"dry run of a prediction with {model.card.run!r} shown"
-    session.count_outputs(request)
     with RunFolder.create(session.config.run.folder, proposal.run) as folder:
         session.write_approval(folder, request)
         scored = _score(session, request, model, source, folder)
@@ -78,7 +79,7 @@ def _prediction_request(
         feature_rows=len(source),
         label_rows=proposal.rows,
         outputs_now=1,
-        outputs_before=session.outputs_before("predict"),
+        outputs_before=session.outputs_before(source),
         estimate=estimate,
     )
 
@@ -98,6 +99,7 @@ def _score(
         min_intersection=config.predict.min_intersection,
     )
     x = source.matrix.take(aligned.rows)
+    session.count_outputs(source, aligned.rows, np.ones(aligned.size, np.int64))
     layer = agree_feature(
         channel,
         x,

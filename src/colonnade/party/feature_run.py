@@ -67,7 +67,6 @@ def _train(session: FeatureSession, proposal: TrainProposal) -> str:
     request = _training_request(session, proposal, job, source)
     if not session.approve(request, dry_run=proposal.dry_run):
         return f"dry run of {job.name!r} shown; nothing was aligned, no run folder is left"
-    session.count_outputs(request)
     with RunFolder.create(session.config.run.folder, proposal.run) as folder:
         session.write_approval(folder, request)
         _fit_and_store(session, request, source, folder)
@@ -117,7 +116,7 @@ def _training_request(
         feature_rows=len(source),
         label_rows=proposal.rows,
         outputs_now=job.epochs,
-        outputs_before=session.outputs_before("train"),
+        outputs_before=session.outputs_before(source),
         estimate=estimate,
     )
 
@@ -138,6 +137,7 @@ def _fit_and_store(
     )
     x = source.matrix.take(aligned.rows)
     plan = plan_of(job, aligned.size)
+    session.count_outputs(source, aligned.rows, plan.scorings)
     layer = agree_feature(
         channel,
         x,

@@ -6,6 +6,8 @@ import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+import numpy as np
+from numpy.typing import NDArray
 from rich.console import Console
 
 from colonnade.errors import IntegrityError, UsageError
@@ -43,7 +45,7 @@ class FeatureSession:
 
     @property
     def _ledger(self) -> Ledger:
-        return Ledger(self.config.run.folder)
+        return Ledger(self.config.run.folder, self.channel.remote)
 
     def load(self, source: Source) -> Source:
         """Note what reading and preprocessing had to say."""
@@ -51,22 +53,17 @@ class FeatureSession:
             self.reporter.note(line)
         return source
 
-    def _scored_file(self, kind: str) -> str:
-        """The file whose rows are scored, as the ledger files them."""
-        new = self.config.predict.path if kind == "predict" else None
-        return str(new or self.config.data.path)
-
-    def outputs_before(self, kind: str) -> int:
-        """Outputs per row that this label party got from earlier jobs on the same file."""
+    def outputs_before(self, source: Source) -> int:
+        """Most outputs that this label party got of any record in the file so far."""
         with self.paths_stay_here("the count of outputs per row"):
-            return self._ledger.count(self.channel.remote, self._scored_file(kind))
+            return int(self._ledger.counts(source.ids).max(initial=0))
 
-    def count_outputs(self, request: Request) -> None:
-        """Count this job's outputs, before it starts."""
+    def count_outputs(
+        self, source: Source, rows: NDArray[np.int64], outputs: NDArray[np.int64]
+    ) -> None:
+        """Count what the records at `rows` are about to give, before any of it leaves."""
         with self.paths_stay_here("the count of outputs per row"):
-            self._ledger.add(
-                self.channel.remote, self._scored_file(request.kind), request.outputs_now
-            )
+            self._ledger.add([source.ids[row] for row in rows], outputs)
 
     @contextlib.contextmanager
     def paths_stay_here(self, what: str) -> Iterator[None]:

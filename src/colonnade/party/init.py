@@ -367,7 +367,7 @@ Certificates of the peers of {name}.
 1. Send identity/{name}.crt.pem to {peer}. Never send identity/{name}.key.pem to anyone.
 2. Put the certificate that {peer} sends you here as {peer}.crt.pem.
 3. Compare its fingerprint with {peer} over another way than the one it came (by telephone):
-       openssl x509 -in {peer}.crt.pem -noout -fingerprint -sha256
+       colonnade fingerprint {peer}.crt.pem
    Whoever holds the key to a certificate in this folder can connect as {peer}.
 4. When {peer} renews its certificate, replace the file and compare again. Models stay valid.
 """

@@ -1,62 +1,123 @@
-"""The feature party's count of outputs per row: what label parties have been given so far.
+"""The feature party's count of outputs per row: what each label party has been given so far.
 
 Every scoring of a row gives the label party OUT equations in the row's features; at d_A outputs a
-row they determine the features up to a rotation (design.md §7). The count is kept across jobs on
-the same data, aborted runs and predictions. It is an upper bound: a job counts for all rows of the
-file, and is counted before it starts, so that a run that breaks off is never forgotten.
+row they determine the features up to a rotation (design.md §7). The count is kept by *record*, for
+each label party, across jobs, broken runs and predictions, whatever the file is called. It is added
+durably before the first output leaves, so that a run that breaks off is never forgotten.
+
+Records are filed under a keyed hash of their id; the key stays in the same file.
 """
 
 from __future__ import annotations
 
-import json
+import hashlib
 import os
+import secrets
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Any
 
-import msgspec
+import numpy as np
+import safetensors.numpy
+from numpy.typing import NDArray
+from safetensors import SafetensorError
 
 from colonnade.errors import IntegrityError
 
 __all__ = ["Ledger"]
 
-_FILE = "ledger.json"
-
-
-class _Book(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    version: Literal[1]
-    outputs_per_row: dict[str, dict[str, Annotated[int, msgspec.Meta(ge=0)]]]
+_KEY_BYTES = 32
+_TAG_BYTES = 16
+_VERSION = "colonnade-ledger/1"
 
 
 class Ledger:
-    """Outputs per row by label party and data file, in `ledger.json` of the run folder."""
+    """Outputs per record given to one label party, in `ledger-<party>.safetensors`.
 
-    def __init__(self, folder: Path) -> None:
-        self._path = folder / _FILE
+    folder: this party's run folder; label_party: a checked party name.
+    """
 
-    def count(self, label_party: str, data: str) -> int:
-        """Outputs per row given to `label_party` from this file so far."""
-        return self._read().outputs_per_row.get(label_party, {}).get(data, 0)
+    def __init__(self, folder: Path, label_party: str) -> None:
+        self._path = folder / f"ledger-{label_party}.safetensors"
 
-    def add(self, label_party: str, data: str, outputs: int) -> None:
-        """Count `outputs` more per row, durably."""
-        book = self._read().outputs_per_row
-        files = book.setdefault(label_party, {})
-        files[data] = files.get(data, 0) + outputs
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = self._path.with_suffix(".tmp")
-        with temporary.open("w", encoding="utf-8") as file:
-            json.dump({"version": 1, "outputs_per_row": book}, file, indent=2)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(self._path)
+    def counts(self, ids: Sequence[bytes]) -> NDArray[np.int64]:
+        """Outputs given so far for each encoded id, int64 (ids,).
 
-    def _read(self) -> _Book:
+        Raises
+            IntegrityError: the file is damaged.
+        """
+        key, tags, counts = self._read()
+        return _look_up(tags, counts, _tags(key, ids))
+
+    def add(self, ids: Sequence[bytes], outputs: NDArray[np.int64]) -> None:
+        """Count `outputs[i]` more for the distinct `ids[i]`, durably.
+
+        Raises
+            IntegrityError: the file is damaged; nothing is overwritten.
+        """
+        key, tags, counts = self._read()
+        new = _tags(key, ids)
+        totals = _look_up(tags, counts, new) + outputs
+        kept = ~np.isin(tags, new)
+        self._write(
+            key,
+            np.concatenate([tags[kept], new]),
+            np.concatenate([counts[kept], totals]),
+        )
+
+    def _read(self) -> tuple[bytes, NDArray[np.bytes_], NDArray[np.int64]]:
         if not self._path.exists():
-            return _Book(1, {})
+            empty = np.zeros(0, f"S{_TAG_BYTES}")
+            return secrets.token_bytes(_KEY_BYTES), empty, np.zeros(0, np.int64)
         try:
-            return msgspec.json.decode(self._path.read_bytes(), type=_Book, strict=True)
-        except msgspec.DecodeError as error:
+            found = safetensors.numpy.load(self._path.read_bytes())
+            key, tags, counts = found["key"].tobytes(), found["tags"], found["counts"]
+            if (
+                len(key) != _KEY_BYTES
+                or tags.dtype != np.uint8
+                or tags.shape != (len(counts), _TAG_BYTES)
+                or counts.dtype != np.int64
+                or counts.ndim != 1
+                or int(counts.min(initial=0)) < 0
+            ):
+                raise ValueError("its arrays do not fit together")
+        except (SafetensorError, KeyError, ValueError, TypeError) as error:
             raise IntegrityError(
                 f"{self._path} is damaged ({error}): restore it from a backup; without it the "
                 "count of outputs per row is lost"
             ) from None
+        return key, np.ascontiguousarray(tags).view(f"S{_TAG_BYTES}")[:, 0], counts
+
+    def _write(self, key: bytes, tags: NDArray[np.bytes_], counts: NDArray[np.int64]) -> None:
+        order = np.argsort(tags)
+        rows = np.ascontiguousarray(tags[order]).view(np.uint8).reshape(-1, _TAG_BYTES)
+        arrays: dict[str, NDArray[Any]] = {
+            "key": np.frombuffer(key, np.uint8),
+            "tags": rows,
+            "counts": counts[order],
+        }
+        data = safetensors.numpy.save(arrays, metadata={"version": _VERSION})
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        temporary = self._path.with_suffix(".tmp")
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(self._path)
+
+
+def _tags(key: bytes, ids: Sequence[bytes]) -> NDArray[np.bytes_]:
+    """Keyed 128-bit hashes as fixed strings; equal length makes their order that of the bytes."""
+    hashed = (hashlib.blake2b(i, digest_size=_TAG_BYTES, key=key).digest() for i in ids)
+    return np.frombuffer(b"".join(hashed), f"S{_TAG_BYTES}")
+
+
+def _look_up(
+    tags: NDArray[np.bytes_], counts: NDArray[np.int64], wanted: NDArray[np.bytes_]
+) -> NDArray[np.int64]:
+    """Counts of `wanted` in the sorted `tags`, 0 where absent."""
+    if not len(tags):
+        return np.zeros(len(wanted), np.int64)
+    place = np.minimum(np.searchsorted(tags, wanted), len(tags) - 1)
+    return np.where(tags[place] == wanted, counts[place], 0)

@@ -222,6 +222,8 @@ class RunFolder:
             self.finish()
         elif isinstance(error, ColonnadeError):
             self.fail(f"{type(error).__name__}: {error}")
+        elif isinstance(error, KeyboardInterrupt):
+            self.fail("stopped by the operator")
         else:
             self.fail("".join(traceback.format_exception(error)))
 
