@@ -22,7 +22,7 @@ demo: install
 	$(BIN)/python -m colonnade demo --folder runs/demo
 
 test: install check
-	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile
 
 check: lint types
 
