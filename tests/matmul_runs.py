@@ -276,6 +276,6 @@ class Repeating(Csprng):
 
 def repeat_masks(monkeypatch: pytest.MonkeyPatch) -> None:
     def from_os(cls: type[Streams]) -> Streams:
-        return cls(Repeating(None), Csprng.from_os(), Csprng.from_os())
+        return cls(Repeating(None), *(Csprng.from_os() for _ in range(3)))
 
     monkeypatch.setattr(Streams, "from_os", classmethod(from_os))

@@ -26,6 +26,7 @@ from colonnade.party.session import (
     finish_exchange,
     layer_settings,
     plan_of,
+    prepared,
     resources,
     say_hello,
     thread_count,
@@ -138,17 +139,18 @@ def _fit_and_store(
     x = source.matrix.take(aligned.rows)
     plan = plan_of(job, aligned.size)
     session.count_outputs(source, aligned.rows, plan.scorings)
-    layer = agree_feature(
-        channel,
-        x,
-        resources(config, job),
-        kept_rows=plan.rows,
-        want=layer_settings(job, plan.largest_batch),
-        label_columns=request.label_columns,
-    )
-    for line in budget_notes(layer.spec, plan, job):
-        session.reporter.note(line)
-    follow_training(FeatureSource(layer), x, plan, session.observer("train", plan.epochs))
+    with prepared(resources(config, job)) as means:
+        layer = agree_feature(
+            channel,
+            x,
+            means,
+            kept_rows=plan.rows,
+            want=layer_settings(job, plan.largest_batch),
+            label_columns=request.label_columns,
+        )
+        for line in budget_notes(layer.spec, plan, job):
+            session.reporter.note(line)
+        follow_training(FeatureSource(layer), x, plan, session.observer("train", plan.epochs))
     pair = exchange_pair(channel, folder.run_id, job, aligned.digest, "feature")
     card = ModelCard(
         role="feature",

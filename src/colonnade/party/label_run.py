@@ -35,6 +35,7 @@ from colonnade.party.session import (
     new_run_id,
     open_channel,
     plan_of,
+    prepared,
     resources,
     say_hello,
     want_label_party,
@@ -123,17 +124,18 @@ class _Training:
         plan = plan_of(job, aligned.size)
         _check_classes(y, plan)
         ready = time.monotonic()
-        layer = agree_label(
-            channel,
-            x,
-            layer_settings(job, plan.largest_batch),
-            resources(config, job),
-            kept_rows=plan.rows,
-            expected_calls=2 * plan.total_calls,
-        )
-        for line in budget_notes(layer.spec, plan, job):
-            self.reporter.note(line)
-        top, history = _fit(layer, x, y, plan, job, self.reporter)
+        with prepared(resources(config, job)) as means:
+            layer = agree_label(
+                channel,
+                x,
+                layer_settings(job, plan.largest_batch),
+                means,
+                kept_rows=plan.rows,
+                expected_calls=2 * plan.total_calls,
+            )
+            for line in budget_notes(layer.spec, plan, job):
+                self.reporter.note(line)
+            top, history = _fit(layer, x, y, plan, job, self.reporter)
         seconds = {"align": ready - started, "train": time.monotonic() - ready}
         pair = exchange_pair(channel, folder.run_id, job, aligned.digest, "label")
         card = ModelCard(
@@ -181,8 +183,9 @@ def _fit(
     )
 
     def observe(done: CallDone) -> None:
-        step = f"epoch {min(done.epoch + 1, plan.epochs)}/{plan.epochs}, {done.part}"
-        r.progress("train", done.call, done.calls, f"{step}, loss {done.loss or 0:.3f}")
+        epoch = f"epoch {done.epoch + 1}/{plan.epochs}"
+        place = {"train": epoch, "validation": f"{epoch}, validation"}.get(done.part, done.part)
+        r.progress("train", done.call, done.calls, f"{place}, loss {done.loss or 0:.3f}")
 
     history = train_label(source, top, optimizer, x, torch.from_numpy(y), plan, observe)
     source.finish()

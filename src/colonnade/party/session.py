@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import datetime as dt
 import hashlib
 import os
@@ -11,11 +12,13 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 from colonnade import __version__
+from colonnade.crypto import Randomisers
 from colonnade.errors import PeerError, UsageError
 from colonnade.nn.plan import TrainingPlan
 from colonnade.party.config import PartyConfig
 from colonnade.party.job import Job
 from colonnade.party.messages import Finished
+from colonnade.party.pool import RandomiserPool
 from colonnade.party.progress import Reporter
 from colonnade.party.source import Source, normaliser
 from colonnade.protocol.agreement import KeyChoice, LayerSettings, Resources
@@ -44,6 +47,7 @@ __all__ = [
     "new_run_id",
     "open_channel",
     "plan_of",
+    "prepared",
     "resources",
     "say_hello",
     "thread_count",
@@ -123,6 +127,17 @@ def resources(config: PartyConfig, job: Job) -> Resources:
     """Fresh secret streams and the key choice of this run."""
     key = KeyChoice(job.key_bits, job.insecure_key_bits)
     return Resources(Streams.from_os(), key, thread_count(config))
+
+
+@contextlib.contextmanager
+def prepared(means: Resources) -> Iterator[Resources]:
+    """The same means with a stock of randomisers, which ends with the block."""
+    with contextlib.ExitStack() as stack:
+
+        def stocked(source: Randomisers) -> Randomisers:
+            return stack.enter_context(RandomiserPool(source))
+
+        yield dataclasses.replace(means, prepare=stocked)
 
 
 def plan_of(job: Job, rows: int) -> TrainingPlan:

@@ -12,6 +12,7 @@ constants, number of rows. All of it is listed as public in the MatMul leak tabl
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -23,6 +24,7 @@ from colonnade.crypto import (
     KeyOwner,
     PrivateKey,
     PublicKey,
+    Randomisers,
     generate_key,
     insecure_generate_key,
     randomisers_for,
@@ -156,11 +158,16 @@ class LayerAnswer(Message, frozen=True, kw_only=True):
 
 @dataclass(frozen=True)
 class Resources:
-    """What a party brings to a layer besides its data: secret streams, key choice, threads."""
+    """What a party brings to a layer besides its data: secret streams, key choice, threads.
+
+    prepare: puts a stock in front of the source of randomisers under the peer's key, filled while
+    this party waits (`colonnade.party.pool`); None draws each when it is needed.
+    """
 
     streams: Streams
     key: KeyChoice
     threads: int = 1
+    prepare: Callable[[Randomisers], Randomisers] | None = None
 
 
 def agree_label(
@@ -298,10 +305,12 @@ def _engine(
     if public == key.public:
         raise PeerError("got our own public key back; want the peer's")
     peer = CipherSpace(public, resources.threads)
-    rng = resources.streams.randomisers
-    return PaillierEngine(
-        KeyOwner(key, rng, resources.threads), peer, randomisers_for(peer, rng, expected)
-    )
+    streams = resources.streams
+    source = randomisers_for(peer, streams.peer_randomisers, expected)
+    if resources.prepare is not None:
+        source = resources.prepare(source)
+    own = KeyOwner(key, streams.randomisers, resources.threads)
+    return PaillierEngine(own, peer, source)
 
 
 def _packed(spec: MatMulSpec, resources: Resources, rows: int) -> int:

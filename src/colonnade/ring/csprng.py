@@ -107,21 +107,26 @@ class Streams:
     """The independent secret streams of one party in one session.
 
     Masks are separate from encryption randomness, so that every engine draws the same masks from
-    the same injected streams.
+    the same injected streams. What a background thread may draw (`peer_randomisers`) is a stream of
+    its own: a stream serves one thread.
     """
 
     masks: Csprng
     weights: Csprng
     randomisers: Csprng
+    peer_randomisers: Csprng
 
     @classmethod
     def from_os(cls) -> Streams:
         """Fresh streams, keyed by the operating system."""
-        return cls(Csprng.from_os(), Csprng.from_os(), Csprng.from_os())
+        return cls(*(Csprng.from_os() for _ in range(4)))
 
     @classmethod
     def from_seed_for_tests(cls, seed: str) -> Streams:
         """Reproducible streams for tests; no secrecy."""
         return cls(
-            *(Csprng.from_seed_for_tests(f"{seed}/{use}") for use in ("masks", "weights", "rand"))
+            *(
+                Csprng.from_seed_for_tests(f"{seed}/{use}")
+                for use in ("masks", "weights", "rand", "peer")
+            )
         )
