@@ -4,14 +4,11 @@
 // threads last, and gives the same bytes for any number of threads and any kernel.
 #pragma once
 
-#include <memory>
 #include <optional>
 
 #include "modulus.h"
 
 namespace colonnade {
-
-using ModulusPointer = std::shared_ptr<Modulus>;
 
 class Residues {
  public:
@@ -24,6 +21,13 @@ class Residues {
   std::size_t count() const { return count_; }
   Limb* row(std::size_t i) { return limbs_.data() + i * modulus_->limbs(); }
   const Limb* row(std::size_t i) const { return limbs_.data() + i * modulus_->limbs(); }
+  // The rows from i on, as many as arithmetic has lanes or fewer, as a group; and back.
+  void load(Multiplier& arithmetic, Limb* group, std::size_t i, std::size_t count) const {
+    arithmetic.load(group, row(i), count, modulus_->limbs());
+  }
+  void store(Multiplier& arithmetic, std::size_t i, const Limb* group, std::size_t count) {
+    arithmetic.store(row(i), group, count, modulus_->limbs());
+  }
 
   static Residues ones(const ModulusPointer& modulus, std::size_t count);
   // `data`: a whole number of rows of byte_width() bytes, each below n.
@@ -31,10 +35,18 @@ class Residues {
                              std::size_t size, int threads);
   // `data` has room for count() * byte_width() bytes.
   void to_bytes(std::uint8_t* data, int threads) const;
+  // The same numbers for another kernel's modulus of the same n.
+  Residues with(const ModulusPointer& modulus, int threads) const;
   Residues take(const std::int64_t* indices, std::size_t count) const;
   static Residues concat(const std::vector<const Residues*>& parts);
 
  private:
+  // Plain rows to Montgomery form, in place.
+  void enter(Multiplier& arithmetic, std::size_t first, std::size_t count);
+  // Calls use(i, words) with each number in plain words, below n.
+  template <class Use>
+  void each_plain(int threads, const Use& use) const;
+
   // std::vector calls what no allocator could give a length error; it is lack of memory.
   static LimbVector allocate(std::size_t limbs) {
     if (limbs > LimbVector().max_size()) throw std::bad_alloc();
