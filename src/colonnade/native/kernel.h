@@ -38,7 +38,8 @@ struct Kernel {
   void (*store)(Limb* const* rows, const Limb* group, std::size_t limbs);
 
   // group = table[index] of `count` entries, reading all of them: neither time nor addresses tell
-  // the index. The table has rows and each lane an index; or it has groups, and there is one.
+  // the index. The table has rows and each lane an index, aligned as groups are; or it has groups,
+  // and there is one.
   void (*select)(Limb* group, const Limb* table, std::size_t count, std::size_t limbs,
                  const Limb* index);
   void (*select_group)(Limb* group, const Limb* table, std::size_t count, std::size_t limbs,

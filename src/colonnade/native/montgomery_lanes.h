@@ -245,10 +245,7 @@ struct LaneKernel {
   // group = table[index], each lane its own, from a table of rows. Reads every entry.
   static void select(Limb* group, const Limb* table, std::size_t count, std::size_t limbs,
                      const Limb* index) {
-    alignas(64) Limb own[kLanes];
-    for (std::size_t lane = 0; lane < kLanes; ++lane) own[lane] = index[lane];
-    const Sum wanted = V::load(own);
-    gather_masked(group, limbs, count, wanted, [&](std::size_t entry, std::size_t i) {
+    gather_masked(group, limbs, count, V::load(index), [&](std::size_t entry, std::size_t i) {
       return V::broadcast(table[entry * limbs + i]);
     });
   }

@@ -111,9 +111,11 @@ Residues pow_secret(const Residues& a, const ByteVector& exponent, std::size_t b
     throw std::invalid_argument("got an exponent longer than the stated " + std::to_string(bits) +
                                 " bits; state its public length");
   }
-  return power_groups(a, threads, [&](Multiplier& arithmetic, Limb* r, const Limb* base,
-                                      std::size_t, std::size_t) {
-    fixed_window_power(arithmetic, r, base, exponent, bits);
+  return apart_from_lone_item(a, 1, threads, [&](const Residues& part) {
+    return power_groups(part, threads, [&](Multiplier& arithmetic, Limb* r, const Limb* base,
+                                           std::size_t, std::size_t) {
+      fixed_window_power(arithmetic, r, base, exponent, bits);
+    });
   });
 }
 
@@ -126,13 +128,17 @@ Residues pow_vartime(const Residues& a, const ByteVector& exponents, std::size_t
                                 std::to_string(width) + " each; want one exponent, or " +
                                 std::to_string(a.count()) + ", one for each number");
   }
+  if (shared) {
+    return apart_from_lone_item(a, 1, threads, [&](const Residues& part) {
+      return power_groups(part, threads, [&](Multiplier& arithmetic, Limb* r, const Limb* base,
+                                             std::size_t, std::size_t) {
+        sliding_power(arithmetic, r, base, exponents.data(), width);
+      });
+    });
+  }
   return power_groups(a, threads, [&](Multiplier& arithmetic, Limb* r, const Limb* base,
                                       std::size_t first, std::size_t count) {
-    if (shared || count == 1) {
-      sliding_power(arithmetic, r, base, exponents.data() + (shared ? 0 : first * width), width);
-    } else {
-      each_power(arithmetic, r, base, exponents.data() + first * width, width, count);
-    }
+    each_power(arithmetic, r, base, exponents.data() + first * width, width, count);
   });
 }
 

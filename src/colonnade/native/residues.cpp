@@ -111,6 +111,12 @@ Residues Residues::take(const std::int64_t* indices, std::size_t count) const {
   return result;
 }
 
+Residues Residues::slice(std::size_t begin, std::size_t end) const {
+  Residues result(modulus_, end - begin);
+  if (end > begin) copy(result.row(0), row(begin), (end - begin) * modulus_->limbs());
+  return result;
+}
+
 Residues Residues::concat(const std::vector<const Residues*>& parts) {
   if (parts.empty()) throw std::invalid_argument("got no batches; want at least one");
   std::size_t count = 0;
@@ -150,7 +156,9 @@ Residues multiply(const Residues& a, const Residues& b, int threads) {
   return result;
 }
 
-Residues square_times(const Residues& a, std::size_t times, int threads) {
+namespace {
+
+Residues square_groups(const Residues& a, std::size_t times, int threads) {
   Residues result(a.modulus(), a.count());
   for_each_group(*a.modulus(), a.count(), threads,
                  [&](Multiplier& arithmetic, std::size_t first, std::size_t count) {
@@ -162,8 +170,7 @@ Residues square_times(const Residues& a, std::size_t times, int threads) {
   return result;
 }
 
-Residues horner_pack(const Residues& a, std::size_t group, std::size_t shift, int threads) {
-  if (group == 0) throw std::invalid_argument("got a group of 0 numbers; want 1 or more");
+Residues pack_groups(const Residues& a, std::size_t group, std::size_t shift, int threads) {
   Residues result(a.modulus(), a.count() / group + (a.count() % group != 0));
   for_each_group(
       *a.modulus(), result.count(), threads,
@@ -183,6 +190,23 @@ Residues horner_pack(const Residues& a, std::size_t group, std::size_t shift, in
         result.store(arithmetic, first, arithmetic.temporary(0), count);
       });
   return result;
+}
+
+}  // namespace
+
+Residues square_times(const Residues& a, std::size_t times, int threads) {
+  // The kernel of one lane has to gain what it costs to enter its form.
+  constexpr std::size_t kManySquarings = 16;
+  if (times < kManySquarings) return square_groups(a, times, threads);
+  return apart_from_lone_item(
+      a, 1, threads, [&](const Residues& part) { return square_groups(part, times, threads); });
+}
+
+Residues horner_pack(const Residues& a, std::size_t group, std::size_t shift, int threads) {
+  if (group == 0) throw std::invalid_argument("got a group of 0 numbers; want 1 or more");
+  return apart_from_lone_item(a, group, threads, [&](const Residues& part) {
+    return pack_groups(part, group, shift, threads);
+  });
 }
 
 }  // namespace colonnade

@@ -38,6 +38,7 @@ class Residues {
   // The same numbers for another kernel's modulus of the same n.
   Residues with(const ModulusPointer& modulus, int threads) const;
   Residues take(const std::int64_t* indices, std::size_t count) const;
+  Residues slice(std::size_t begin, std::size_t end) const;
   static Residues concat(const std::vector<const Residues*>& parts);
 
  private:
@@ -59,6 +60,23 @@ class Residues {
 };
 
 void require_same_modulus(const Modulus& a, const Modulus& b);
+
+// operation(a), which treats a as items of `size` numbers, the last one perhaps shorter, and gives
+// as many numbers for each. One item that would have a group of lanes for itself while no other
+// thread works goes to the kernel of one lane, which is faster then.
+template <class Operation>
+Residues apart_from_lone_item(const Residues& a, std::size_t size, int threads,
+                              const Operation& operation) {
+  const ModulusPointer &modulus = a.modulus(), &one_lane = modulus->one_lane();
+  const std::size_t lanes = modulus->kernel().lanes, workers = threads > 1 ? threads : 1;
+  const std::size_t items = a.count() / size + (a.count() % size != 0);
+  if (!one_lane || items % (lanes * workers) != 1) return operation(a);
+  const std::size_t grouped = (items - 1) * size;
+  const Residues last = operation(a.slice(grouped, a.count()).with(one_lane, 1)).with(modulus, 1);
+  if (items == 1) return last;
+  const Residues others = operation(a.slice(0, grouped));
+  return Residues::concat({&others, &last});
+}
 
 // Elementwise product; a batch of one number meets every number of the other.
 Residues multiply(const Residues& a, const Residues& b, int threads);

@@ -40,6 +40,22 @@ void fill_tables(LimbVector& tables, const Residues& numbers, std::size_t entrie
                  });
 }
 
+// a^(2^(window * w)) for w from 0 to `windows` - 1, each number's powers side by side.
+Residues window_powers(const Residues& a, std::size_t windows, std::size_t window, int threads) {
+  Residues result(a.modulus(), a.count() * windows);
+  for_each_group(*a.modulus(), a.count(), threads,
+                 [&](Multiplier& arithmetic, std::size_t first, std::size_t count) {
+                   Limb* power = arithmetic.temporary(0);
+                   a.load(arithmetic, power, first, count);
+                   for (std::size_t w = 0; w < windows; ++w) {
+                     if (w > 0) arithmetic.square_in_place(power, window);
+                     arithmetic.store(result.row(first * windows + w), power, count,
+                                      windows * arithmetic.limbs());
+                   }
+                 });
+  return result;
+}
+
 }  // namespace
 
 FixedBaseTable::FixedBaseTable(const ModulusPointer& modulus, const Residues& bases,
@@ -55,17 +71,9 @@ FixedBaseTable::FixedBaseTable(const ModulusPointer& modulus, const Residues& ba
   windows_ = (exponent_bits + window - 1) / window;
   const std::size_t limbs = modulus_->limbs(), entries = std::size_t{1} << window;
   table_.resize(table_limbs(bases_ * windows_, entries, limbs));
-  Residues first(modulus_, bases_ * windows_);  // base^(2^(window * w)): a chain for each base
-  for_each_group(*modulus_, bases_, threads,
-                 [&](Multiplier& arithmetic, std::size_t base, std::size_t count) {
-                   Limb* power = arithmetic.temporary(0);
-                   bases.load(arithmetic, power, base, count);
-                   for (std::size_t w = 0; w < windows_; ++w) {
-                     if (w > 0) arithmetic.square_in_place(power, window);
-                     arithmetic.store(first.row(base * windows_ + w), power, count,
-                                      windows_ * limbs);
-                   }
-                 });
+  const Residues first = apart_from_lone_item(bases, 1, threads, [&](const Residues& part) {
+    return window_powers(part, windows_, window, threads);
+  });
   fill_tables(table_, first, entries, threads);
 }
 
@@ -98,7 +106,7 @@ Residues FixedBaseTable::power_secret(const ByteVector& exponents, std::size_t w
                    Limb *power = arithmetic.temporary(0), *factor = arithmetic.temporary(1);
                    arithmetic.set_one(power);
                    for (std::size_t w = 0; w < windows_; ++w) {
-                     Limb index[kMaxLanes] = {};
+                     alignas(64) Limb index[kMaxLanes] = {};
                      for (std::size_t lane = 0; lane < count; ++lane) {
                        index[lane] = bits_at(exponents.data() + (first + lane) * width, width,
                                              w * window_bits_, window_bits_);
