@@ -1,12 +1,13 @@
 // The kernel of montgomery_ifma.cpp in plain C++, to test it on every processor. Slow; used only
 // where it is asked for by name.
+
+// No register holds a lane here, so that unrolling would only take time to compile.
+#undef COLONNADE_UNROLL
+#define COLONNADE_UNROLL
 #include "montgomery_ifma.h"
 
 namespace colonnade {
 namespace {
-
-// Not inlined: the kernel unrolls its blocks, and eight lanes of each step would be too much.
-#define COLONNADE_STEP static __attribute__((noinline))
 
 struct Emulated {
   struct Vector {
@@ -25,47 +26,47 @@ struct Emulated {
     return static_cast<WideLimb>(a & kLaneLimbMask) * (b & kLaneLimbMask);
   }
 
-  COLONNADE_STEP Vector load(const Limb* a) {
+  static Vector load(const Limb* a) {
     return each([&](std::size_t i) { return a[i]; });
   }
-  COLONNADE_STEP void store(Limb* a, const Vector& x) {
+  static void store(Limb* a, const Vector& x) {
     for (std::size_t i = 0; i < 8; ++i) a[i] = x.lane[i];
   }
   static Vector setzero() { return set1(0); }
-  COLONNADE_STEP Vector set1(Limb x) {
+  static Vector set1(Limb x) {
     return each([&](std::size_t) { return x; });
   }
   template <class... Limbs>
   static Vector set(Limbs... x) {
     return {{x...}};
   }
-  COLONNADE_STEP Vector add(const Vector& a, const Vector& b) {
+  static Vector add(const Vector& a, const Vector& b) {
     return each([&](std::size_t i) { return a.lane[i] + b.lane[i]; });
   }
-  COLONNADE_STEP Vector bit_and(const Vector& a, const Vector& b) {
+  static Vector bit_and(const Vector& a, const Vector& b) {
     return each([&](std::size_t i) { return a.lane[i] & b.lane[i]; });
   }
-  COLONNADE_STEP Vector bit_or(const Vector& a, const Vector& b) {
+  static Vector bit_or(const Vector& a, const Vector& b) {
     return each([&](std::size_t i) { return a.lane[i] | b.lane[i]; });
   }
   template <unsigned kBits>
-  COLONNADE_STEP Vector srli(const Vector& a) {
+  static Vector srli(const Vector& a) {
     return each([&](std::size_t i) { return a.lane[i] >> kBits; });
   }
-  COLONNADE_STEP Mask cmpeq_mask(const Vector& a, const Vector& b) {
+  static Mask cmpeq_mask(const Vector& a, const Vector& b) {
     Limb mask = 0;
     for (std::size_t i = 0; i < 8; ++i) mask |= (equal_mask(a.lane[i], b.lane[i]) & 1) << i;
     return static_cast<Mask>(mask);
   }
-  COLONNADE_STEP Vector maskz_mov(Mask mask, const Vector& a) {
+  static Vector maskz_mov(Mask mask, const Vector& a) {
     return each([&](std::size_t i) { return a.lane[i] & (Limb{0} - ((Limb{mask} >> i) & 1)); });
   }
-  COLONNADE_STEP Vector madd52lo(const Vector& sum, const Vector& a, const Vector& b) {
+  static Vector madd52lo(const Vector& sum, const Vector& a, const Vector& b) {
     return each([&](std::size_t i) {
       return sum.lane[i] + (static_cast<Limb>(product(a.lane[i], b.lane[i])) & kLaneLimbMask);
     });
   }
-  COLONNADE_STEP Vector madd52hi(const Vector& sum, const Vector& a, const Vector& b) {
+  static Vector madd52hi(const Vector& sum, const Vector& a, const Vector& b) {
     return each([&](std::size_t i) {
       return sum.lane[i] + static_cast<Limb>(product(a.lane[i], b.lane[i]) >> kLaneLimbBits);
     });

@@ -31,7 +31,9 @@ constexpr std::size_t kLaneLimbBits = 52;
 constexpr Limb kLaneLimbMask = (Limb{1} << kLaneLimbBits) - 1;
 
 #define COLONNADE_INLINE inline __attribute__((always_inline))
+#ifndef COLONNADE_UNROLL
 #define COLONNADE_UNROLL _Pragma("GCC unroll 32")
+#endif
 
 template <class V>
 struct LaneKernel {
