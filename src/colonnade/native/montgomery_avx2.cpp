@@ -11,7 +11,7 @@
 
 #include <immintrin.h>
 
-#include "montgomery_lanes.h"
+#include "lane_kernel.h"
 
 namespace colonnade {
 namespace {
@@ -43,7 +43,9 @@ struct Fma4 {
   static COLONNADE_INLINE Factor load_factor(const Limb* a) {
     return _mm256_castsi256_pd(load(a));
   }
-  static COLONNADE_INLINE void store_factor(Limb* a, Factor x) { store(a, _mm256_castpd_si256(x)); }
+  static COLONNADE_INLINE void store_factor(Limb* a, Factor x) {
+    store(a, _mm256_castpd_si256(x));
+  }
 
   static COLONNADE_INLINE Sum zero() { return _mm256_setzero_si256(); }
   static COLONNADE_INLINE Sum add(Sum a, Sum b) { return _mm256_add_epi64(a, b); }
@@ -54,8 +56,8 @@ struct Fma4 {
   static COLONNADE_INLINE Sum carry_of(Sum a) { return _mm256_srli_epi64(a, kLaneLimbBits); }
 
   static COLONNADE_INLINE Sum gather(const Limb* const* rows, std::size_t i) {
-    return _mm256_set_epi64x(static_cast<long long>(rows[3][i]), static_cast<long long>(rows[2][i]),
-                             static_cast<long long>(rows[1][i]), static_cast<long long>(rows[0][i]));
+    const auto limb = [&](std::size_t lane) { return static_cast<long long>(rows[lane][i]); };
+    return _mm256_set_epi64x(limb(3), limb(2), limb(1), limb(0));
   }
   static COLONNADE_INLINE Sum broadcast(Limb x) {
     return _mm256_set1_epi64x(static_cast<long long>(x));

@@ -5,7 +5,7 @@
 // C++ stand-in compile the same kernel. Each function is named after its instruction.
 #pragma once
 
-#include "montgomery_lanes.h"
+#include "lane_kernel.h"
 
 namespace colonnade {
 

@@ -14,9 +14,10 @@ constexpr std::size_t kPiecesPerLane = 4;
 }  // namespace
 
 void ProductLists::cut(std::size_t slots, ProductLists& joins, std::optional<Residues>& parts) {
-  const std::size_t longest =
-      std::max(kShortestPiece, factors_.size() / (slots * kPiecesPerLane));
-  const auto pieces = [&](const List& list) { return (list.end - list.begin + longest - 1) / longest; };
+  const std::size_t longest = std::max(kShortestPiece, factors_.size() / (slots * kPiecesPerLane));
+  const auto pieces = [&](const List& list) {
+    return (list.end - list.begin + longest - 1) / longest;
+  };
   std::size_t count = 0;
   for (const List& list : lists_) count += pieces(list) > 1 ? pieces(list) : 0;
   if (count == 0) return;

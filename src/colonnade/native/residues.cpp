@@ -27,21 +27,21 @@ Residues Residues::from_bytes(const ModulusPointer& modulus, const std::uint8_t*
   }
   Residues result(modulus, size / width);
   std::atomic<std::size_t> first_bad{result.count()};
-  for_each_group(*modulus, result.count(), threads,
-                 [&](Multiplier& arithmetic, std::size_t first, std::size_t count) {
-                   LimbVector number(words), difference(words);
-                   for (std::size_t i = first; i < first + count; ++i) {
-                     load_little_endian(number.data(), words, data + i * width, width);
-                     if (subtract(difference.data(), number.data(), modulus->n_words(), words) == 0) {
-                       std::size_t seen = first_bad.load();
-                       while (i < seen && !first_bad.compare_exchange_weak(seen, i)) {
-                       }
-                     }
-                     split_words(result.row(i), modulus->limbs(), modulus->kernel().limb_bits,
-                                 number.data(), words);
-                   }
-                   result.enter(arithmetic, first, count);
-                 });
+  const auto load = [&](Multiplier& arithmetic, std::size_t first, std::size_t count) {
+    LimbVector number(words), difference(words);
+    for (std::size_t i = first; i < first + count; ++i) {
+      load_little_endian(number.data(), words, data + i * width, width);
+      if (subtract(difference.data(), number.data(), modulus->n_words(), words) == 0) {
+        std::size_t seen = first_bad.load();
+        while (i < seen && !first_bad.compare_exchange_weak(seen, i)) {
+        }
+      }
+      split_words(result.row(i), modulus->limbs(), modulus->kernel().limb_bits, number.data(),
+                  words);
+    }
+    result.enter(arithmetic, first, count);
+  };
+  for_each_group(*modulus, result.count(), threads, load);
   if (first_bad < result.count()) {
     throw std::invalid_argument("number " + std::to_string(first_bad.load()) +
                                 " is not below the modulus");
@@ -59,23 +59,21 @@ void Residues::enter(Multiplier& arithmetic, std::size_t first, std::size_t coun
 template <class Use>
 void Residues::each_plain(int threads, const Use& use) const {
   const std::size_t words = modulus_->words(), limbs = modulus_->limbs();
-  for_each_group(*modulus_, count_, threads,
-                 [&](Multiplier& arithmetic, std::size_t first, std::size_t count) {
-                   Limb *group = arithmetic.temporary(0), *rows = arithmetic.temporary(1);
-                   load(arithmetic, group, first, count);
-                   arithmetic.leave(group, group);
-                   arithmetic.store(rows, group, count, limbs);
-                   LimbVector number(words), less(words);
-                   for (std::size_t i = 0; i < count; ++i) {
-                     join_limbs(number.data(), words, rows + i * limbs, limbs,
-                                modulus_->kernel().limb_bits);
-                     // At most n: an n stands for zero.
-                     const Limb borrow =
-                         subtract(less.data(), number.data(), modulus_->n_words(), words);
-                     select(number.data(), Limb{0} - borrow, number.data(), less.data(), words);
-                     use(first + i, number.data());
-                   }
-                 });
+  const auto leave = [&](Multiplier& arithmetic, std::size_t first, std::size_t count) {
+    Limb *group = arithmetic.temporary(0), *rows = arithmetic.temporary(1);
+    load(arithmetic, group, first, count);
+    arithmetic.leave(group, group);
+    arithmetic.store(rows, group, count, limbs);
+    LimbVector number(words), less(words);
+    for (std::size_t i = 0; i < count; ++i) {
+      join_limbs(number.data(), words, rows + i * limbs, limbs, modulus_->kernel().limb_bits);
+      // At most n, where an n stands for zero.
+      const Limb borrow = subtract(less.data(), number.data(), modulus_->n_words(), words);
+      select(number.data(), Limb{0} - borrow, number.data(), less.data(), words);
+      use(first + i, number.data());
+    }
+  };
+  for_each_group(*modulus_, count_, threads, leave);
 }
 
 void Residues::to_bytes(std::uint8_t* data, int threads) const {
