@@ -21,8 +21,9 @@ KERNELS = [*RUNNABLE, "ifma-emulated"]
 # Those that compute on several numbers at a time, in limbs of 52 bits, and their blocks of limbs.
 LANE_BLOCKS = {"avx2": 4, "ifma": 10, "ifma-emulated": 10}
 
-# 64 and 65 bits leave three padded limbs; 1090 leaves two and a part; 8192 is the largest.
-SIZES = [64, 65, 512, 1024, 1090, 2048, 3072, 4096, 6144, 8192]
+# 64 and 65 bits leave three padded limbs; 1090 leaves two and a part; 8192 is the largest. Up to
+# 206 and 518 bits the lanes' limbs need one block of 4 and of 10, from there on two.
+SIZES = [64, 65, 206, 207, 512, 518, 519, 1024, 1090, 2048, 3072, 4096, 6144, 8192]
 
 each_kernel = pytest.mark.parametrize("kernel", KERNELS)
 each_size = pytest.mark.parametrize("bits", SIZES)

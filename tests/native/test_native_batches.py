@@ -1,6 +1,7 @@
 """Batches against Python integers: form, product, inverse, gather, packing."""
 
 import itertools
+import math
 import os
 import subprocess
 import sys
@@ -156,6 +157,22 @@ def test_horner_pack_refuses_groups_of_nothing():
 
 
 @each_kernel
+@pytest.mark.parametrize("threads", [1, 2])
+def test_any_number_of_lanes_in_use(threads, kernel):
+    n = odd_number(207)
+    modulus = modulus_of(n, kernel)
+    for count in (*range(1, 10), 16, 17, 33):
+        numbers = units(n, count, seed=count)
+        a = batch(modulus, numbers, threads)
+        assert integers(mul(a, a, threads)) == [x * x % n for x in numbers]
+        assert integers(square_times(a, 20, threads)) == [pow(x, 1 << 20, n) for x in numbers]
+        assert integers(invert(a, threads)) == [pow(x, -1, n) for x in numbers]
+        pairs = [numbers[i : i + 2] for i in range(0, count, 2)]
+        packed = [x * pow(math.prod(rest), 1 << 19, n) % n for x, *rest in pairs]
+        assert integers(horner_pack(a, 2, 19, threads)) == packed
+
+
+@each_kernel
 def test_take_and_concat(kernel):
     n = odd_number(512)
     modulus = modulus_of(n, kernel)
@@ -269,6 +286,12 @@ def test_more_than_memory_holds(count):
     none = np.array([], dtype=np.int64)
     with pytest.raises(MemoryError):
         multiexp_csr_vartime(modulus.ones(0), np.zeros(9, np.int64), none, none, 1, count)
+
+
+def test_batches_of_two_kernels_do_not_mix():
+    a, b = (modulus_of(odd_number(512), kernel).ones(1) for kernel in ("portable", "ifma-emulated"))
+    with pytest.raises(ValueError, match="two moduli"):
+        mul(a, b)
 
 
 def test_unknown_kernel_argument():

@@ -1,5 +1,6 @@
 """Products of powers along sparse rows against Python's pow."""
 
+import random
 import subprocess
 import sys
 
@@ -98,6 +99,28 @@ def test_one_long_row_is_cut_between_threads(threads, kernel):
     row = {j: (-1) ** j * j * 1000 for j in range(101)}
     result = multiexp_csr_vartime(batch(modulus_of(N, kernel), numbers), *csr([row]), threads)
     assert integers(result) == expected_of(numbers, [row], 1, N)
+
+
+@each_kernel
+@pytest.mark.parametrize("outputs", [1, 3, 9, 23])
+def test_rows_of_uneven_lengths_and_sizes(outputs, kernel):
+    rng = random.Random(outputs)
+    numbers = units(N, 12)
+    rows = [
+        {j: rng.randrange(-(1 << i), 1 << i) for j in range(12) if rng.random() < i / outputs}
+        for i in range(outputs)
+    ]
+    result = multiexp_csr_vartime(batch(modulus_of(N, kernel), numbers), *csr(rows), 2)
+    assert integers(result) == expected_of(numbers, rows, 1, N)
+
+
+@each_kernel
+def test_more_steps_than_are_planned_at_once(kernel):
+    n = odd_number(64)
+    numbers = units(n, 200)
+    rows = [{j: (1 << 62) - i - j for j in range(200)} for i in range(16)]
+    result = multiexp_csr_vartime(batch(modulus_of(n, kernel), numbers), *csr(rows), 2)
+    assert integers(result) == expected_of(numbers, rows, 1, n)
 
 
 @each_kernel

@@ -1,5 +1,6 @@
 """Powers by every method against Python's pow."""
 
+import math
 import random
 
 import numpy as np
@@ -69,7 +70,7 @@ def test_secret_exponent_longer_than_stated(exponent, bits):
 
 @each_kernel
 @settings(max_examples=30, derandomize=True, deadline=None)
-@given(st.lists(st.integers(0, (1 << 72) - 1), min_size=2, max_size=6), st.integers(1, 3))
+@given(st.lists(st.integers(0, (1 << 72) - 1), min_size=2, max_size=10), st.integers(1, 3))
 def test_an_exponent_for_each_number(kernel, exponents, threads):
     n = odd_number(256)
     numbers = samples(n, len(exponents))
@@ -133,6 +134,39 @@ def test_fixed_base_table_refuses(kernel):
         FixedBaseTable(modulus, modulus.ones(100), 8192, 12)
     with pytest.raises(ValueError, match="two moduli"):
         FixedBaseTable(modulus_of(odd_number(512, 1), kernel), one, 10, 4)
+
+
+@each_kernel
+def test_powers_of_any_number_of_lanes(kernel):
+    n, e, bits = odd_number(207), odd_number(70, 1), 70
+    modulus = modulus_of(n, kernel)
+    for count in (*range(1, 10), 17):
+        numbers = samples(n, count + 7)[-count:]
+        a, expected = batch(modulus, numbers), [pow(x, e, n) for x in numbers]
+        assert integers(pow_secret(a, little(e, 9), bits, 2)) == expected
+        assert integers(pow_vartime(a, little(e, 9), 9, 2)) == expected
+        table = FixedBaseTable(modulus, a, bits, 4, 2)
+        for base in (0, count - 1):
+            exponents = [e >> i for i in range(count)]
+            raw = b"".join(little(x, 9) for x in exponents)
+            powers = [pow(numbers[base], x, n) for x in exponents]
+            assert integers(table.power_secret(raw, 9, 2, base=base)) == powers
+            assert integers(table.power_vartime(raw, 9, 2, base=base)) == powers
+
+
+@each_kernel
+@pytest.mark.parametrize("rows", [1, 2, 40])
+def test_products_of_uneven_lengths(rows, kernel):
+    n, bases = odd_number(207), 60
+    modulus = modulus_of(n, kernel)
+    numbers = samples(n, bases + 1)[-bases:]
+    table = ProductTable(modulus, batch(modulus, numbers), 1)
+    digits = np.zeros((rows, bases), np.uint8)
+    for row in range(rows):  # 60, then 0, 1, 2, ... factors
+        digits[row, : bases if row == 0 else row - 1] = 1
+    expected = [math.prod(x for x, d in zip(numbers, row, strict=True) if d) % n for row in digits]
+    for threads in (1, 2, 3):
+        assert integers(table.products_vartime(digits, threads)) == expected
 
 
 @each_kernel
