@@ -111,7 +111,7 @@ Residues pow_secret(const Residues& a, const ByteVector& exponent, std::size_t b
     throw std::invalid_argument("got an exponent longer than the stated " + std::to_string(bits) +
                                 " bits; state its public length");
   }
-  return apart_from_lone_item(a, 1, threads, [&](const Residues& part) {
+  return apart_from_few_items(a, 1, threads, [&](const Residues& part) {
     return power_groups(part, threads, [&](Multiplier& arithmetic, Limb* r, const Limb* base,
                                            std::size_t, std::size_t) {
       fixed_window_power(arithmetic, r, base, exponent, bits);
@@ -129,7 +129,7 @@ Residues pow_vartime(const Residues& a, const ByteVector& exponents, std::size_t
                                 std::to_string(a.count()) + ", one for each number");
   }
   if (shared) {
-    return apart_from_lone_item(a, 1, threads, [&](const Residues& part) {
+    return apart_from_few_items(a, 1, threads, [&](const Residues& part) {
       return power_groups(part, threads, [&](Multiplier& arithmetic, Limb* r, const Limb* base,
                                              std::size_t, std::size_t) {
         sliding_power(arithmetic, r, base, exponents.data(), width);

@@ -1,6 +1,7 @@
 // Products of lists of numbers: what multi-exponentiations and tables of powers come down to.
 #pragma once
 
+#include <optional>
 #include <vector>
 
 #include "residues.h"
@@ -19,7 +20,6 @@ class ProductLists {
     lists_.push_back({begin_, factors_.size(), result});
     begin_ = factors_.size();
   }
-  std::size_t factors() const { return factors_.size(); }
 
   // Every lane of every thread takes the next list when it is done with one: lists of any lengths
   // keep all lanes busy. Few long lists are cut first, at no cost in multiplications.

@@ -196,13 +196,13 @@ Residues square_times(const Residues& a, std::size_t times, int threads) {
   // The kernel of one lane has to gain what it costs to enter its form.
   constexpr std::size_t kManySquarings = 16;
   if (times < kManySquarings) return square_groups(a, times, threads);
-  return apart_from_lone_item(
+  return apart_from_few_items(
       a, 1, threads, [&](const Residues& part) { return square_groups(part, times, threads); });
 }
 
 Residues horner_pack(const Residues& a, std::size_t group, std::size_t shift, int threads) {
   if (group == 0) throw std::invalid_argument("got a group of 0 numbers; want 1 or more");
-  return apart_from_lone_item(a, group, threads, [&](const Residues& part) {
+  return apart_from_few_items(a, group, threads, [&](const Residues& part) {
     return pack_groups(part, group, shift, threads);
   });
 }

@@ -62,19 +62,21 @@ class Residues {
 void require_same_modulus(const Modulus& a, const Modulus& b);
 
 // operation(a), which treats a as items of `size` numbers, the last one perhaps shorter, and gives
-// as many numbers for each. One item that would have a group of lanes for itself while no other
-// thread works goes to the kernel of one lane, which is faster then.
+// as many numbers for each. Lanes times threads items make a round; where the last round has no
+// more items than threads, they go to the kernel of one lane, which is faster then.
 template <class Operation>
-Residues apart_from_lone_item(const Residues& a, std::size_t size, int threads,
+Residues apart_from_few_items(const Residues& a, std::size_t size, int threads,
                               const Operation& operation) {
   const ModulusPointer &modulus = a.modulus(), &one_lane = modulus->one_lane();
-  const std::size_t lanes = modulus->kernel().lanes, workers = threads > 1 ? threads : 1;
+  const std::size_t workers = threads > 1 ? static_cast<std::size_t>(threads) : 1;
   const std::size_t items = a.count() / size + (a.count() % size != 0);
-  if (!one_lane || items % (lanes * workers) != 1) return operation(a);
-  const std::size_t grouped = (items - 1) * size;
-  const Residues last = operation(a.slice(grouped, a.count()).with(one_lane, 1)).with(modulus, 1);
-  if (items == 1) return last;
-  const Residues others = operation(a.slice(0, grouped));
+  const std::size_t few = items % (modulus->kernel().lanes * workers);
+  if (!one_lane || few == 0 || few > workers) return operation(a);
+  const std::size_t split = (items - few) * size;
+  const Residues last =
+      operation(a.slice(split, a.count()).with(one_lane, threads)).with(modulus, threads);
+  if (split == 0) return last;
+  const Residues others = operation(a.slice(0, split));
   return Residues::concat({&others, &last});
 }
 

@@ -71,7 +71,7 @@ FixedBaseTable::FixedBaseTable(const ModulusPointer& modulus, const Residues& ba
   windows_ = (exponent_bits + window - 1) / window;
   const std::size_t limbs = modulus_->limbs(), entries = std::size_t{1} << window;
   table_.resize(table_limbs(bases_ * windows_, entries, limbs));
-  const Residues first = apart_from_lone_item(bases, 1, threads, [&](const Residues& part) {
+  const Residues first = apart_from_few_items(bases, 1, threads, [&](const Residues& part) {
     return window_powers(part, windows_, window, threads);
   });
   fill_tables(table_, first, entries, threads);
