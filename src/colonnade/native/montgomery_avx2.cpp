@@ -92,7 +92,8 @@ struct Fma4 {
     // Sums in another order would need more registers than there are.
     __asm__("" : "+x"(low), "+x"(high));
   }
-  static COLONNADE_INLINE Factor low_product(Factor a, Factor b) {
+  static COLONNADE_INLINE Factor quotient_of(Sum column, Factor b) {
+    const Factor a = factor_of(low_limb(column));
     return _mm256_sub_pd(biased_low(a, b, biased_high(a, b)), two_to_52());
   }
 

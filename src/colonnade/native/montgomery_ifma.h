@@ -51,8 +51,9 @@ struct Ifma8 {
     add_low(low, a, b);
     add_high(high, a, b);
   }
-  static COLONNADE_INLINE Factor low_product(Factor a, Factor b) {
-    return I::madd52lo(I::setzero(), a, b);
+  // The multiplier leaves out the bits of the column above the limb.
+  static COLONNADE_INLINE Factor quotient_of(Sum column, Factor b) {
+    return I::madd52lo(I::setzero(), column, b);
   }
   // Factors are the limbs themselves.
   static COLONNADE_INLINE const Limb* prepare_factors(Limb*, const Limb* a, std::size_t) {

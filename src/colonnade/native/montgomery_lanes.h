@@ -14,7 +14,8 @@
 //   zero, broadcast, add, double_of, low_limb, carry_of, bit_and, bit_or, equal_mask
 //   factor_of                    a limb (a sum below 2^52) as a factor
 //   load_factor, store_factor    factors kept in memory
-//   add_low, add_high, add_product, low_product          52 bits of a product each
+//   add_low, add_high, add_product           52 bits of a product each
+//   quotient_of                  the low limb of a column times a factor, low 52 bits
 //   kLowBias, kHighBias          what add_low and add_high leave in a sum besides (the columns
 //                                start at minus the sum of all that they will get)
 //   prepare_factors              a group as factors: the group itself, or a copy in scratch
@@ -33,7 +34,11 @@ constexpr std::size_t kLaneLimbBits = 52;
 constexpr Limb kLaneLimbMask = (Limb{1} << kLaneLimbBits) - 1;
 
 #define COLONNADE_INLINE inline __attribute__((always_inline))
-#ifndef COLONNADE_UNROLL  // to nothing, where compiling quickly counts more
+// Defined as nothing where compiling quickly counts for more.
+#if defined(COLONNADE_UNROLL)
+#elif defined(__clang__)
+#define COLONNADE_UNROLL _Pragma("unroll")
+#else
 #define COLONNADE_UNROLL _Pragma("GCC unroll 32")
 #endif
 
@@ -87,7 +92,7 @@ struct LaneArithmetic {
     for (std::size_t i = 0; i < kBlock; ++i) window[i] = sum(t, i);
     COLONNADE_UNROLL
     for (std::size_t k = 0; k < kBlock; ++k) {
-      const Factor quotient = V::low_product(V::factor_of(V::low_limb(window[k])), minus_n_inverse);
+      const Factor quotient = V::quotient_of(window[k], minus_n_inverse);
       set_factor(q, k, quotient);
       COLONNADE_UNROLL
       for (std::size_t i = k; i + 1 < kBlock; ++i) {
