@@ -8,12 +8,13 @@ STAMP := $(VENV)/.installed
 NATIVE := $(shell find src/colonnade/native -name '*.cpp' -o -name '*.h')
 JOBS ?= $(shell nproc 2>/dev/null || echo 2)
 
-.PHONY: demo test check lint types install sanitize bench-lossless clean help
+.PHONY: demo test check lint types install sanitize bench-kernels bench-lossless clean help
 
 help:
 	@echo "make demo            two parties on this machine: align, train, evaluate, predict"
 	@echo "make test            set up, then lint, types and the whole test suite"
 	@echo "make check           lint and types only"
+	@echo "make bench-kernels   what each kernel of this processor takes, beside gmpy2"
 	@echo "make bench-lossless  distance of a federated run from its float64 twin (COLONNADE_DATA)"
 	@echo "make sanitize        the native tests under address and undefined-behaviour sanitizers"
 
@@ -32,6 +33,9 @@ lint: install
 
 types: install
 	$(BIN)/mypy
+
+bench-kernels: install
+	$(BIN)/python -m benchmarks.kernels
 
 bench-lossless: install
 	$(BIN)/python -m benchmarks.lossless --set a9a

@@ -7,12 +7,23 @@ import pytest
 
 from colonnade.native import Modulus, Residues, cpu_features
 
-KERNELS = ["portable"]
-if cpu_features()["adx"] and cpu_features()["bmi2"]:
-    KERNELS.append("adx")
+# What each kernel needs of the processor, slowest first.
+NEEDS = {
+    "portable": (),
+    "adx": ("adx", "bmi2"),
+    "avx2": ("avx2", "fma"),
+    "ifma": ("avx512ifma",),
+}
+RUNNABLE = [kernel for kernel, needs in NEEDS.items() if all(cpu_features()[x] for x in needs)]
+FASTEST = RUNNABLE[-1]
+KERNELS = [*RUNNABLE, "ifma-emulated"]
 
-# 64 and 65 bits leave three padded limbs; 1090 leaves two and a part; 8192 is the largest.
-SIZES = [64, 65, 512, 1024, 1090, 2048, 3072, 4096, 6144, 8192]
+# Those that compute on several numbers at a time, in limbs of 52 bits, and their blocks of limbs.
+LANE_BLOCKS = {"avx2": 4, "ifma": 10, "ifma-emulated": 10}
+
+# 64 and 65 bits leave three padded limbs; 1090 leaves two and a part; 8192 is the largest. Up to
+# 206 and 518 bits the lanes' limbs need one block of 4 and of 10, from there on two.
+SIZES = [64, 65, 206, 207, 512, 518, 519, 1024, 1090, 2048, 3072, 4096, 6144, 8192]
 
 each_kernel = pytest.mark.parametrize("kernel", KERNELS)
 each_size = pytest.mark.parametrize("bits", SIZES)
@@ -24,6 +35,14 @@ def odd_number(bits: int, seed: int = 0) -> int:
 
 def modulus_of(n: int, kernel: str | None = None) -> Modulus:
     return Modulus(n.to_bytes((n.bit_length() + 7) // 8, "little"), kernel=kernel)
+
+
+def stored_bytes(n: int, kernel: str) -> int:
+    """The memory that one number takes."""
+    bits, limb_bits, block = n.bit_length(), 64, 4
+    if kernel in LANE_BLOCKS:
+        bits, limb_bits, block = bits + 2, 52, LANE_BLOCKS[kernel]
+    return -(-bits // (limb_bits * block)) * block * 8
 
 
 def batch(modulus: Modulus, numbers: list[int], threads: int = 1) -> Residues:

@@ -1,6 +1,7 @@
 """Batches against Python integers: form, product, inverse, gather, packing."""
 
 import itertools
+import math
 import os
 import subprocess
 import sys
@@ -10,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numbers_modulo import (
+    FASTEST,
     KERNELS,
     batch,
     each_kernel,
@@ -51,18 +53,15 @@ def test_products_and_squares(bits, kernel):
             assert integers(mul(a, batch(modulus, other))) == expected
 
 
-@pytest.mark.skipif(len(KERNELS) < 2, reason="this processor runs the portable kernel only")
 @settings(max_examples=60, derandomize=True, deadline=None)
 @given(st.data())
 def test_kernels_agree(data):
     bits = data.draw(st.integers(64, 1200))
     n = data.draw(st.integers(1 << (bits - 1), (1 << bits) - 1)) | 1
-    numbers = data.draw(st.lists(st.integers(0, n - 1), min_size=1, max_size=4))
-    results = []
+    numbers = data.draw(st.lists(st.integers(0, n - 1), min_size=1, max_size=9))
     for kernel in KERNELS:
         a = batch(modulus_of(n, kernel), numbers)
-        results.append(integers(mul(a, square_times(a, 3))))
-    assert results[0] == results[1] == [pow(x, 9, n) for x in numbers]
+        assert integers(mul(a, square_times(a, 3))) == [pow(x, 9, n) for x in numbers]
 
 
 @each_kernel
@@ -74,11 +73,12 @@ def test_inverse(bits, kernel):
     assert integers(invert(a)) == [pow(x, -1, n) for x in numbers]
 
 
+@each_kernel
 @settings(max_examples=100, derandomize=True, deadline=None)
 @given(st.integers(1 << 63, 1 << 700), st.integers(1, 1 << 700))
-def test_inverse_is_the_extended_gcd(n, x):
+def test_inverse_is_the_extended_gcd(kernel, n, x):
     n |= 1
-    a = batch(modulus_of(n), [x % n])
+    a = batch(modulus_of(n, kernel), [x % n])
     try:
         expected = pow(x, -1, n)
     except ValueError:
@@ -88,18 +88,20 @@ def test_inverse_is_the_extended_gcd(n, x):
         assert integers(invert(a)) == [expected]
 
 
-def test_inverse_names_the_number_without_one():
+@each_kernel
+def test_inverse_names_the_number_without_one(kernel):
     n = 3 * (1 << 127) + 3
-    modulus = modulus_of(n)
+    modulus = modulus_of(n, kernel)
     for numbers, first in (([1, 2, 6, 3], 2), ([0], 0), ([1, 1, 0], 2)):
         for threads in (1, 2):
             with pytest.raises(ValueError, match=f"number {first} has no inverse"):
                 invert(batch(modulus, numbers), threads)
 
 
-def test_broadcast_and_empty_batches():
+@each_kernel
+def test_broadcast_and_empty_batches(kernel):
     n = odd_number(512)
-    modulus = modulus_of(n)
+    modulus = modulus_of(n, kernel)
     numbers = samples(n, 9)
     a, one = batch(modulus, numbers), batch(modulus, [numbers[-1]])
     expected = [x * numbers[-1] % n for x in numbers]
@@ -114,29 +116,32 @@ def test_broadcast_and_empty_batches():
         mul(a, batch(modulus, [1, 2]))
 
 
-def test_square_times():
+@each_kernel
+def test_square_times(kernel):
     n = odd_number(1024)
     numbers = samples(n, 9)
-    a = batch(modulus_of(n), numbers)
+    a = batch(modulus_of(n, kernel), numbers)
     for k in (0, 1, 7, 100):
         assert integers(square_times(a, k)) == [pow(x, 1 << k, n) for x in numbers]
     with pytest.raises(TypeError):
         square_times(a, -1)
 
 
-def test_operands_stay_as_they_are():
+@each_kernel
+def test_operands_stay_as_they_are(kernel):
     n = odd_number(512)
     numbers = units(n, 5)
-    a = batch(modulus_of(n), numbers)
+    a = batch(modulus_of(n, kernel), numbers)
     mul(a, a), square_times(a, 2), invert(a), horner_pack(a, 2, 3)
     assert integers(a) == numbers
 
 
+@each_kernel
 @pytest.mark.parametrize("group", [1, 2, 3, 7, 50])
-def test_horner_pack(group):
+def test_horner_pack(group, kernel):
     n = odd_number(512)
     numbers = samples(n, 14)
-    packed = horner_pack(batch(modulus_of(n), numbers), group, 13)
+    packed = horner_pack(batch(modulus_of(n, kernel), numbers), group, 13)
     expected = []
     for start in range(0, len(numbers), group):
         product = 1
@@ -151,9 +156,26 @@ def test_horner_pack_refuses_groups_of_nothing():
         horner_pack(modulus_of(odd_number(64)).ones(3), 0, 1)
 
 
-def test_take_and_concat():
+@each_kernel
+@pytest.mark.parametrize("threads", [1, 2])
+def test_any_number_of_lanes_in_use(threads, kernel):
+    n = odd_number(207)
+    modulus = modulus_of(n, kernel)
+    for count in (*range(1, 10), 16, 17, 33):
+        numbers = units(n, count, seed=count)
+        a = batch(modulus, numbers, threads)
+        assert integers(mul(a, a, threads)) == [x * x % n for x in numbers]
+        assert integers(square_times(a, 20, threads)) == [pow(x, 1 << 20, n) for x in numbers]
+        assert integers(invert(a, threads)) == [pow(x, -1, n) for x in numbers]
+        pairs = [numbers[i : i + 2] for i in range(0, count, 2)]
+        packed = [x * pow(math.prod(rest), 1 << 19, n) % n for x, *rest in pairs]
+        assert integers(horner_pack(a, 2, 19, threads)) == packed
+
+
+@each_kernel
+def test_take_and_concat(kernel):
     n = odd_number(512)
-    modulus = modulus_of(n)
+    modulus = modulus_of(n, kernel)
     numbers = samples(n, 6)
     a = batch(modulus, numbers)
     assert integers(a.take(np.array([5, 0, 0, 3]))) == [numbers[i] for i in (5, 0, 0, 3)]
@@ -170,13 +192,14 @@ def test_take_and_concat():
             a.take(wrong)
 
 
-def test_two_moduli_do_not_mix():
-    a, b = (modulus_of(odd_number(512, seed)).ones(2) for seed in (1, 2))
+@each_kernel
+def test_two_moduli_do_not_mix(kernel):
+    a, b = (modulus_of(odd_number(512, seed), kernel).ones(2) for seed in (1, 2))
     with pytest.raises(ValueError, match="two moduli"):
         mul(a, b)
     with pytest.raises(ValueError, match="two moduli"):
         Residues.concat([a, b])
-    again = modulus_of(odd_number(512, 1)).ones(2)
+    again = modulus_of(odd_number(512, 1), kernel).ones(2)
     assert integers(mul(a, again)) == [1, 1]
 
 
@@ -198,10 +221,11 @@ def test_zero_bytes_above_the_modulus_do_not_count():
     assert (Modulus(n.to_bytes(500, "little")).bits, modulus_of(n).bytes) == (96, 12)
 
 
+@each_kernel
 @pytest.mark.parametrize("threads", [1, 3])
-def test_numbers_not_below_the_modulus(threads):
+def test_numbers_not_below_the_modulus(threads, kernel):
     n = odd_number(512)
-    modulus = modulus_of(n)
+    modulus = modulus_of(n, kernel)
     for bad in (n, n + 1, (1 << 512) - 1):
         numbers = [n - 1] * 20
         numbers[3] = numbers[11] = bad
@@ -211,9 +235,10 @@ def test_numbers_not_below_the_modulus(threads):
         modulus.from_bytes(bytes(65))
 
 
-def test_bytes_like_inputs():
+@each_kernel
+def test_bytes_like_inputs(kernel):
     n = odd_number(512)
-    modulus = modulus_of(n)
+    modulus = modulus_of(n, kernel)
     data = (n - 5).to_bytes(64, "little")
     array = np.frombuffer(data, np.uint8)
     for view in (data, bytearray(data), memoryview(data), array):
@@ -224,9 +249,10 @@ def test_bytes_like_inputs():
         modulus.from_bytes(np.zeros(128, np.uint8)[::2])
 
 
-def test_threads_change_nothing():
+@each_kernel
+def test_threads_change_nothing(kernel):
     n = odd_number(512)
-    modulus = modulus_of(n)
+    modulus = modulus_of(n, kernel)
     numbers = units(n, 23)
     results = []
     for threads in (-1, 0, 1, 2, 3, 64):
@@ -248,7 +274,7 @@ def _selected(kernel: str) -> subprocess.CompletedProcess[str]:
 def test_the_environment_names_the_kernel():
     for kernel in KERNELS:
         assert _selected(kernel).stdout.strip() == kernel
-    assert _selected("").stdout.strip() == KERNELS[-1]
+    assert _selected("").stdout.strip() == FASTEST
     assert "got kernel 'abacus'; want one this processor runs" in _selected("abacus").stderr
 
 
@@ -260,6 +286,12 @@ def test_more_than_memory_holds(count):
     none = np.array([], dtype=np.int64)
     with pytest.raises(MemoryError):
         multiexp_csr_vartime(modulus.ones(0), np.zeros(9, np.int64), none, none, 1, count)
+
+
+def test_batches_of_two_kernels_do_not_mix():
+    a, b = (modulus_of(odd_number(512), kernel).ones(1) for kernel in ("portable", "ifma-emulated"))
+    with pytest.raises(ValueError, match="two moduli"):
+        mul(a, b)
 
 
 def test_unknown_kernel_argument():

@@ -1,5 +1,6 @@
 """Products of powers along sparse rows against Python's pow."""
 
+import random
 import subprocess
 import sys
 
@@ -41,15 +42,16 @@ scalars = st.one_of(
 )
 
 
+@each_kernel
 @settings(max_examples=80, derandomize=True, deadline=None)
 @given(
     st.lists(st.dictionaries(st.integers(0, 4), scalars, max_size=5), max_size=5),
     st.integers(1, 3),
     st.sampled_from([1, 2, 3]),
 )
-def test_any_matrix(rows, groups, threads):
+def test_any_matrix(kernel, rows, groups, threads):
     numbers = units(N, 5 * groups)
-    bases = batch(modulus_of(N), numbers)
+    bases = batch(modulus_of(N, kernel), numbers)
     result = multiexp_csr_vartime(bases, *csr(rows), threads, groups)
     assert integers(result) == expected_of(numbers, rows, groups, N)
 
@@ -64,8 +66,9 @@ def test_real_sizes(bits, kernel):
     assert integers(result) == expected_of(numbers, rows, 1, n)
 
 
+@each_kernel
 @pytest.mark.parametrize("sign", ["positive", "mixed"])
-def test_many_rows_share_wide_windows(sign):
+def test_many_rows_share_wide_windows(sign, kernel):
     rng = np.random.default_rng(3)
     dense = rng.integers(-(1 << 20) if sign == "mixed" else 0, 1 << 20, (60, 6))
     dense[rng.random(dense.shape) < 0.3] = 0
@@ -74,7 +77,7 @@ def test_many_rows_share_wide_windows(sign):
     rows = [{j: int(v) for j, v in enumerate(row) if v} for row in dense]
     outcomes = {
         multiexp_csr_vartime(
-            batch(modulus_of(N), numbers),
+            batch(modulus_of(N, kernel), numbers),
             matrix.indptr.astype(np.int64),
             matrix.indices.astype(np.int64),
             matrix.data.astype(np.int64),
@@ -89,28 +92,53 @@ def test_many_rows_share_wide_windows(sign):
     assert outcomes == {want}
 
 
+@each_kernel
 @pytest.mark.parametrize("threads", [1, 2, 3, 7])
-def test_one_long_row_is_cut_between_threads(threads):
+def test_one_long_row_is_cut_between_threads(threads, kernel):
     numbers = units(N, 101)
     row = {j: (-1) ** j * j * 1000 for j in range(101)}
-    result = multiexp_csr_vartime(batch(modulus_of(N), numbers), *csr([row]), threads)
+    result = multiexp_csr_vartime(batch(modulus_of(N, kernel), numbers), *csr([row]), threads)
     assert integers(result) == expected_of(numbers, [row], 1, N)
 
 
-def test_a_column_may_repeat_in_a_row():
+@each_kernel
+@pytest.mark.parametrize("outputs", [1, 3, 9, 23])
+def test_rows_of_uneven_lengths_and_sizes(outputs, kernel):
+    rng = random.Random(outputs)
+    numbers = units(N, 12)
+    rows = [
+        {j: rng.randrange(-(1 << i), 1 << i) for j in range(12) if rng.random() < i / outputs}
+        for i in range(outputs)
+    ]
+    result = multiexp_csr_vartime(batch(modulus_of(N, kernel), numbers), *csr(rows), 2)
+    assert integers(result) == expected_of(numbers, rows, 1, N)
+
+
+@each_kernel
+def test_more_steps_than_are_planned_at_once(kernel):
+    n = odd_number(64)
+    numbers = units(n, 200)
+    rows = [{j: (1 << 62) - i - j for j in range(200)} for i in range(16)]
+    result = multiexp_csr_vartime(batch(modulus_of(n, kernel), numbers), *csr(rows), 2)
+    assert integers(result) == expected_of(numbers, rows, 1, n)
+
+
+@each_kernel
+def test_a_column_may_repeat_in_a_row(kernel):
     numbers = units(N, 3)
     indptr, columns = np.array([0, 3]), np.array([2, 2, 2])
     result = multiexp_csr_vartime(
-        batch(modulus_of(N), numbers), indptr, columns, np.array([5, -3, 1])
+        batch(modulus_of(N, kernel), numbers), indptr, columns, np.array([5, -3, 1])
     )
     assert integers(result) == [pow(numbers[2], 3, N)]
 
 
+@each_kernel
 @pytest.mark.parametrize("table_bytes", [0, 64 * 8, 64 * 50, 1 << 40])
-def test_room_for_tables_changes_no_result(table_bytes):
+def test_room_for_tables_changes_no_result(table_bytes, kernel):
     numbers = units(N, 5)
     rows = [{j: (-3) ** (j + i) for j in range(5)} for i in range(30)]
-    bases = batch(modulus_of(N), numbers)
+    bases = batch(modulus_of(N, kernel), numbers)
     result = multiexp_csr_vartime(bases, *csr(rows), table_bytes=table_bytes)
     assert integers(result) == expected_of(numbers, rows, 1, N)
 
@@ -142,9 +170,10 @@ def test_tables_stay_within_their_room():
     assert int(run.stdout) < 24
 
 
-def test_bases_without_inverse():
+@each_kernel
+def test_bases_without_inverse(kernel):
     n = 3 * ((1 << 127) + 1)
-    bases = batch(modulus_of(n), [3, 0, 5])
+    bases = batch(modulus_of(n, kernel), [3, 0, 5])
     positive = [{0: 7, 1: 1}, {0: HIGH, 2: 2}, {2: -1}]
     result = integers(multiexp_csr_vartime(bases, *csr(positive)))
     assert result == [0, pow(3, HIGH, n) * 25 % n, pow(5, -1, n)]
@@ -152,8 +181,9 @@ def test_bases_without_inverse():
         multiexp_csr_vartime(bases, *csr([{2: 1}, {0: -1}]))
 
 
-def test_empty_matrices():
-    modulus = modulus_of(N)
+@each_kernel
+def test_empty_matrices(kernel):
+    modulus = modulus_of(N, kernel)
     none = np.array([], dtype=np.int64)
     bases = modulus.ones(2)
     assert len(multiexp_csr_vartime(bases, np.array([0]), none, none)) == 0

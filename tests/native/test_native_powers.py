@@ -1,12 +1,21 @@
 """Powers by every method against Python's pow."""
 
+import math
 import random
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from numbers_modulo import batch, each_kernel, integers, modulus_of, odd_number, samples
+from numbers_modulo import (
+    batch,
+    each_kernel,
+    integers,
+    modulus_of,
+    odd_number,
+    samples,
+    stored_bytes,
+)
 
 from colonnade.native import FixedBaseTable, ProductTable, mul, pow_secret, pow_vartime
 
@@ -33,19 +42,21 @@ def test_shared_exponents(bits, kernel):
         assert integers(pow_vartime(a, little(e, width), width)) == expected
 
 
+@each_kernel
 @pytest.mark.parametrize("bits", [1024, 2048, 4096])
-def test_powers_of_real_sizes(bits):
+def test_powers_of_real_sizes(bits, kernel):
     n, e = odd_number(bits), odd_number(bits, 1)
     numbers = samples(n, 9)[-1:]
-    a = batch(modulus_of(n), numbers)
+    a = batch(modulus_of(n, kernel), numbers)
     expected = [pow(x, e, n) for x in numbers]
     width = bits // 8
     assert integers(pow_secret(a, little(e, width), bits)) == expected
     assert integers(pow_vartime(a, little(e, width), width)) == expected
 
 
-def test_secret_power_of_no_bits_is_one():
-    a = batch(modulus_of(odd_number(64)), [0, 5])
+@each_kernel
+def test_secret_power_of_no_bits_is_one(kernel):
+    a = batch(modulus_of(odd_number(64), kernel), [0, 5])
     assert integers(pow_secret(a, b"", 0)) == [1, 1]
     assert integers(pow_secret(a, b"\0\0", 0)) == [1, 1]
 
@@ -57,12 +68,13 @@ def test_secret_exponent_longer_than_stated(exponent, bits):
         pow_secret(a, little(exponent, 10), bits)
 
 
+@each_kernel
 @settings(max_examples=30, derandomize=True, deadline=None)
-@given(st.lists(st.integers(0, (1 << 72) - 1), min_size=2, max_size=6), st.integers(1, 3))
-def test_an_exponent_for_each_number(exponents, threads):
+@given(st.lists(st.integers(0, (1 << 72) - 1), min_size=2, max_size=10), st.integers(1, 3))
+def test_an_exponent_for_each_number(kernel, exponents, threads):
     n = odd_number(256)
     numbers = samples(n, len(exponents))
-    a = batch(modulus_of(n), numbers)
+    a = batch(modulus_of(n, kernel), numbers)
     raw = b"".join(little(e, 9) for e in exponents)
     expected = [pow(x, e, n) for x, e in zip(numbers, exponents, strict=True)]
     assert integers(pow_vartime(a, raw, 9, threads)) == expected
@@ -92,7 +104,7 @@ def test_fixed_base_tables(bits, window, kernel):
     for threads in (1, 3):
         table = FixedBaseTable(modulus, batch(modulus, numbers), bits, window, threads)
         assert (len(table), table.exponent_bits) == (3, bits)
-        assert table.memory_bytes == 3 * -(-bits // window) * 2**window * 64
+        assert table.memory_bytes == 3 * -(-bits // window) * 2**window * stored_bytes(n, kernel)
         for base, x in enumerate(numbers):
             expected = [pow(x, e, n) for e in exponents]
             assert integers(table.power_secret(raw, width, threads, base=base)) == expected
@@ -100,8 +112,9 @@ def test_fixed_base_tables(bits, window, kernel):
     assert len(table.power_secret(b"", width)) == 0
 
 
-def test_fixed_base_table_refuses():
-    modulus = modulus_of(odd_number(512))
+@each_kernel
+def test_fixed_base_table_refuses(kernel):
+    modulus = modulus_of(odd_number(512), kernel)
     one = modulus.ones(1)
     table = FixedBaseTable(modulus, one, 10, 4)
     for power in (table.power_secret, table.power_vartime):
@@ -120,7 +133,40 @@ def test_fixed_base_table_refuses():
     with pytest.raises(ValueError, match="more than 1024 MiB"):
         FixedBaseTable(modulus, modulus.ones(100), 8192, 12)
     with pytest.raises(ValueError, match="two moduli"):
-        FixedBaseTable(modulus_of(odd_number(512, 1)), one, 10, 4)
+        FixedBaseTable(modulus_of(odd_number(512, 1), kernel), one, 10, 4)
+
+
+@each_kernel
+def test_powers_of_any_number_of_lanes(kernel):
+    n, e, bits = odd_number(207), odd_number(70, 1), 70
+    modulus = modulus_of(n, kernel)
+    for count in (*range(1, 10), 17):
+        numbers = samples(n, count + 7)[-count:]
+        a, expected = batch(modulus, numbers), [pow(x, e, n) for x in numbers]
+        assert integers(pow_secret(a, little(e, 9), bits, 2)) == expected
+        assert integers(pow_vartime(a, little(e, 9), 9, 2)) == expected
+        table = FixedBaseTable(modulus, a, bits, 4, 2)
+        for base in (0, count - 1):
+            exponents = [e >> i for i in range(count)]
+            raw = b"".join(little(x, 9) for x in exponents)
+            powers = [pow(numbers[base], x, n) for x in exponents]
+            assert integers(table.power_secret(raw, 9, 2, base=base)) == powers
+            assert integers(table.power_vartime(raw, 9, 2, base=base)) == powers
+
+
+@each_kernel
+@pytest.mark.parametrize("rows", [1, 2, 40])
+def test_products_of_uneven_lengths(rows, kernel):
+    n, bases = odd_number(207), 60
+    modulus = modulus_of(n, kernel)
+    numbers = samples(n, bases + 1)[-bases:]
+    table = ProductTable(modulus, batch(modulus, numbers), 1)
+    digits = np.zeros((rows, bases), np.uint8)
+    for row in range(rows):  # 60, then 0, 1, 2, ... factors
+        digits[row, : bases if row == 0 else row - 1] = 1
+    expected = [math.prod(x for x, d in zip(numbers, row, strict=True) if d) % n for row in digits]
+    for threads in (1, 2, 3):
+        assert integers(table.products_vartime(digits, threads)) == expected
 
 
 @each_kernel
@@ -139,19 +185,21 @@ def test_product_tables(digit_bits, kernel):
         expected.append(product)
     for threads in (1, 2, 3):
         table = ProductTable(modulus, batch(modulus, numbers), digit_bits, threads)
-        assert (len(table), table.memory_bytes) == (5, 5 * 2**digit_bits * 64)
+        assert (len(table), table.memory_bytes) == (5, 5 * 2**digit_bits * stored_bytes(n, kernel))
         assert integers(table.products_vartime(digits, threads)) == expected
     assert len(table.products_vartime(digits[:0])) == 0
 
 
-def test_product_table_of_no_bases_gives_ones():
-    modulus = modulus_of(odd_number(64))
+@each_kernel
+def test_product_table_of_no_bases_gives_ones(kernel):
+    modulus = modulus_of(odd_number(64), kernel)
     table = ProductTable(modulus, modulus.ones(0))
     assert integers(table.products_vartime(np.zeros((2, 0), np.uint8))) == [1, 1]
 
 
-def test_product_table_refuses():
-    modulus = modulus_of(odd_number(512))
+@each_kernel
+def test_product_table_refuses(kernel):
+    modulus = modulus_of(odd_number(512), kernel)
     table = ProductTable(modulus, modulus.ones(2), 3)
     with pytest.raises(ValueError, match="more than 3 bits"):
         table.products_vartime(np.array([[0, 8]], dtype=np.uint8))
@@ -162,4 +210,7 @@ def test_product_table_refuses():
     with pytest.raises(ValueError, match="digit_bits = 9"):
         ProductTable(modulus, modulus.ones(2), 9)
     with pytest.raises(ValueError, match="two moduli"):
-        mul(table.products_vartime(np.zeros((1, 2), np.uint8)), modulus_of(odd_number(64)).ones(1))
+        mul(
+            table.products_vartime(np.zeros((1, 2), np.uint8)),
+            modulus_of(odd_number(64), kernel).ones(1),
+        )

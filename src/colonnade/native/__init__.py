@@ -5,8 +5,12 @@ Montgomery form until `to_bytes`; the functions here take and return such batche
 releases the interpreter lock, splits over `threads`, and gives the same bytes whatever the number
 of threads and whichever kernel the processor allows. Functions named `..._vartime` let exponents
 or digits show in their timing and memory accesses; so does `invert` for the numbers it is given.
-The environment variable COLONNADE_KERNEL, read at the first use, names a kernel to use in place of
-the fastest.
+
+Kernels, fastest first: `ifma` (AVX-512 IFMA, eight numbers at a time), `avx2` (AVX2 and FMA, four),
+`adx` (BMI2 and ADX, one) and `portable`. The fastest that the processor runs is used, unless the
+environment variable COLONNADE_KERNEL, read at the first use, names another. `ifma-emulated` is the
+source of `ifma` over plain integers: slow, there to be tested, used only by name. Kernels that take
+several numbers at a time are at their best where batches fill lanes times threads.
 """
 
 try:

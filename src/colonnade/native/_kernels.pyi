@@ -17,7 +17,8 @@ _Int64: TypeAlias = npt.NDArray[np.int64]
 class Modulus:
     """An odd modulus n of 64 to 8192 bits, with its Montgomery constants.
 
-    `kernel` overrides `selected_kernel()` for numbers of this modulus.
+    `kernel` overrides `selected_kernel()` for numbers of this modulus. Numbers of two kernels do
+    not mix.
     """
 
     def __new__(cls, n: _Bytes, *, kernel: str | None = None) -> Modulus: ...

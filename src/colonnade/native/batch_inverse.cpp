@@ -3,35 +3,82 @@
 #include <string>
 
 #include "inverse.h"
-#include "parallel.h"
 #include "residues.h"
 
 namespace colonnade {
 namespace {
 
-// products[i] = a[begin] * ... * a[i]
-void multiply_up(Multiplier& arithmetic, Residues& products, const Residues& a, std::size_t begin,
-                 std::size_t end) {
-  copy(products.row(begin), a.row(begin), arithmetic.limbs());
-  for (std::size_t i = begin + 1; i < end; ++i) {
-    arithmetic.multiply(products.row(i), products.row(i - 1), a.row(i));
+// A batch in runs of nearly equal length: numbers start(k) to start(k + 1) of it. A group has
+// number i of as many runs as there are lanes, and ones where a run has ended.
+struct Runs {
+  std::size_t runs, numbers;
+
+  std::size_t start(std::size_t run) const { return run * numbers / runs; }
+  std::size_t longest() const { return (numbers + runs - 1) / runs; }
+
+  // The rows of number i of runs `first` to `first + count`; `other` where there is none.
+  template <class Row, class Batch>
+  void rows(Row** rows, Batch& batch, std::size_t first, std::size_t count, std::size_t i,
+            Row* other) const {
+    for (std::size_t lane = 0; lane < kMaxLanes; ++lane) {
+      const std::size_t run = first + lane;
+      const bool has = lane < count && start(run) + i < start(run + 1);
+      rows[lane] = has ? batch.row(start(run) + i) : other;
+    }
   }
+  void load(Multiplier& arithmetic, Limb* group, const Residues& batch, std::size_t first,
+            std::size_t count, std::size_t i) const {
+    const Limb* from[kMaxLanes];
+    rows(from, batch, first, count, i, batch.modulus()->one());
+    arithmetic.load(group, from);
+  }
+  void store(Multiplier& arithmetic, Residues& batch, const Limb* group, std::size_t first,
+             std::size_t count, std::size_t i) const {
+    Limb* to[kMaxLanes];
+    rows(to, batch, first, count, i, arithmetic.temporary(Multiplier::kTemporaries));
+    arithmetic.store(to, group);
+  }
+};
+
+// products[i] = a[start of the run] * ... * a[i], and the product of each whole run.
+void multiply_up(const Residues& a, const Runs& runs, Residues& products, Residues& whole,
+                 int threads) {
+  for_each_group(*a.modulus(), runs.runs, threads,
+                 [&](Multiplier& arithmetic, std::size_t first, std::size_t count) {
+                   Limb *product = arithmetic.temporary(0), *factor = arithmetic.temporary(1);
+                   for (std::size_t i = 0; i < runs.longest(); ++i) {
+                     runs.load(arithmetic, i == 0 ? product : factor, a, first, count, i);
+                     if (i > 0) arithmetic.multiply(product, product, factor);
+                     runs.store(arithmetic, products, product, first, count, i);
+                   }
+                   whole.store(arithmetic, first, product, count);
+                 });
 }
 
-// Turns the products of multiply_up into inverses; `inverse` is that of the last product and is
-// used up.
-void divide_down(Multiplier& arithmetic, Residues& products, const Residues& a, Limb* inverse,
-                 std::size_t begin, std::size_t end) {
-  for (std::size_t i = end - 1; i > begin; --i) {
-    arithmetic.multiply(products.row(i), products.row(i - 1), inverse);
-    arithmetic.multiply(inverse, inverse, a.row(i));
-  }
-  copy(products.row(begin), inverse, arithmetic.limbs());
+// Turns the products of multiply_up into inverses, from the inverses of the whole runs.
+void divide_down(const Residues& a, const Runs& runs, Residues& products, const Residues& inverses,
+                 int threads) {
+  for_each_group(*a.modulus(), runs.runs, threads,
+                 [&](Multiplier& arithmetic, std::size_t first, std::size_t count) {
+                   Limb *inverse = arithmetic.temporary(0), *product = arithmetic.temporary(1);
+                   Limb* factor = arithmetic.temporary(2);
+                   inverses.load(arithmetic, inverse, first, count);
+                   for (std::size_t i = runs.longest(); i-- > 1;) {
+                     runs.load(arithmetic, product, products, first, count, i - 1);
+                     arithmetic.multiply(product, product, inverse);
+                     runs.store(arithmetic, products, product, first, count, i);
+                     runs.load(arithmetic, factor, a, first, count, i);
+                     arithmetic.multiply(inverse, inverse, factor);
+                   }
+                   runs.store(arithmetic, products, inverse, first, count, 0);
+                 });
 }
 
-bool invert_one(Multiplier& arithmetic, const Modulus& modulus, Limb* r, const Limb* a) {
+// For kernels of one lane, whose rows are plain words.
+bool invert_one(const Modulus& modulus, Limb* r, const Limb* a) {
+  Multiplier arithmetic(modulus);
   arithmetic.leave(r, a);
-  if (!invert_vartime(r, r, modulus.n(), modulus.limbs())) return false;
+  if (!invert_vartime(r, r, modulus.n_words(), modulus.words())) return false;
   arithmetic.enter(r, r);
   return true;
 }
@@ -42,45 +89,36 @@ std::optional<Residues> try_invert(const Residues& a, int threads) {
   const ModulusPointer& modulus = a.modulus();
   Residues result(modulus, a.count());
   if (a.count() == 0) return result;
+  const std::size_t workers = threads > 1 ? static_cast<std::size_t>(threads) : 1;
+  const Runs runs{std::min(workers * modulus->kernel().lanes, a.count()), a.count()};
+  Residues whole(modulus, runs.runs);
+  multiply_up(a, runs, result, whole, threads);
 
-  // Runs of numbers, one for a thread; the products of whole runs are inverted together.
-  const std::size_t runs = std::min<std::size_t>(threads > 1 ? threads : 1, a.count());
-  const auto start = [&](std::size_t run) { return run * a.count() / runs; };
-  parallel_for(runs, threads, [&](std::size_t begin, std::size_t end) {
-    Multiplier arithmetic(*modulus);
-    for (std::size_t k = begin; k < end; ++k) {
-      multiply_up(arithmetic, result, a, start(k), start(k + 1));
-    }
-  });
-
-  Residues whole(modulus, runs), inverses(modulus, runs);
-  Multiplier arithmetic(*modulus);
-  for (std::size_t k = 0; k < runs; ++k) {
-    copy(whole.row(k), result.row(start(k + 1) - 1), modulus->limbs());
+  // The few products of whole runs are one run, which lanes do not speed up.
+  std::optional<Residues> inverses;
+  if (modulus->one_lane()) {
+    inverses = try_invert(whole.with(modulus->one_lane(), 1), 1);
+    if (inverses) inverses = inverses->with(modulus, 1);
+  } else if (runs.runs > 1) {
+    inverses = try_invert(whole, 1);
+  } else if (invert_one(*modulus, whole.row(0), whole.row(0))) {
+    inverses = std::move(whole);
   }
-  multiply_up(arithmetic, inverses, whole, 0, runs);
-  LimbVector inverse(modulus->limbs());
-  if (!invert_one(arithmetic, *modulus, inverse.data(), inverses.row(runs - 1))) {
-    return std::nullopt;
-  }
-  divide_down(arithmetic, inverses, whole, inverse.data(), 0, runs);
-
-  parallel_for(runs, threads, [&](std::size_t begin, std::size_t end) {
-    Multiplier own(*modulus);
-    for (std::size_t k = begin; k < end; ++k) {
-      divide_down(own, result, a, inverses.row(k), start(k), start(k + 1));
-    }
-  });
+  if (!inverses) return std::nullopt;
+  divide_down(a, runs, result, *inverses, threads);
   return result;
 }
 
 Residues invert(const Residues& a, int threads) {
   std::optional<Residues> result = try_invert(a, threads);
   if (result) return *std::move(result);
-  Multiplier arithmetic(*a.modulus());
-  LimbVector ignored(a.modulus()->limbs());
+  const ModulusPointer& one_lane = a.modulus()->one_lane();
+  Residues numbers = one_lane ? a.with(one_lane, 1) : a;
   std::size_t i = 0;
-  while (i + 1 < a.count() && invert_one(arithmetic, *a.modulus(), ignored.data(), a.row(i))) ++i;
+  while (i + 1 < numbers.count() &&
+         invert_one(*numbers.modulus(), numbers.row(i), numbers.row(i))) {
+    ++i;
+  }
   throw std::invalid_argument("number " + std::to_string(i) + " has no inverse modulo n");
 }
 

@@ -42,9 +42,9 @@ inline std::size_t cheapest_window(std::size_t widest, const Cost& cost) {
   return best;
 }
 
-// table = a^1, a^3, a^5, ... : `count` odd powers.
+// table = a^1, a^3, a^5, ... : `count` odd powers, groups as all that follows.
 inline void odd_powers(Multiplier& arithmetic, Limb* table, const Limb* a, std::size_t count) {
-  const std::size_t limbs = arithmetic.limbs();
+  const std::size_t limbs = arithmetic.group_limbs();
   copy(table, a, limbs);
   if (count < 2) return;
   LimbVector square(limbs);
@@ -56,7 +56,7 @@ inline void odd_powers(Multiplier& arithmetic, Limb* table, const Limb* a, std::
 
 // table = a^0, a^1, a^2, ... : `count` powers, at least two.
 inline void all_powers(Multiplier& arithmetic, Limb* table, const Limb* a, std::size_t count) {
-  const std::size_t limbs = arithmetic.limbs();
+  const std::size_t limbs = arithmetic.group_limbs();
   arithmetic.set_one(table);
   copy(table + limbs, a, limbs);
   for (std::size_t i = 2; i < count; ++i) {
@@ -68,14 +68,12 @@ inline void all_powers(Multiplier& arithmetic, Limb* table, const Limb* a, std::
   }
 }
 
-// r = table[index] of `count` entries, reading all of them: neither time nor addresses tell index.
-inline void read_by_masking(Limb* r, const Limb* table, std::size_t count, std::size_t limbs,
-                            Limb index) {
-  std::memset(r, 0, limbs * kLimbBytes);
-  for (std::size_t entry = 0; entry < count; ++entry) {
-    const Limb mask = equal_mask(entry, index);
-    const Limb* value = table + entry * limbs;
-    for (std::size_t i = 0; i < limbs; ++i) r[i] |= value[i] & mask;
+// The entries of a table of groups as rows: entry i of lane l goes to tables + l * step, row i.
+inline void store_table(Multiplier& arithmetic, Limb* tables, std::size_t step, std::size_t lanes,
+                        const Limb* table, std::size_t count) {
+  for (std::size_t i = 0; i < count; ++i) {
+    arithmetic.store(tables + i * arithmetic.limbs(), table + i * arithmetic.group_limbs(), lanes,
+                     step);
   }
 }
 

@@ -17,13 +17,16 @@ bool runs_here(const std::string& feature) {
   return found != features.end() && found->second;
 }
 
-// Fastest first.
+// Fastest first; the last is there to test the one it stands for.
 std::vector<const Kernel*> runnable_kernels() {
   std::vector<const Kernel*> kernels;
 #if defined(__x86_64__)
+  if (runs_here("avx512ifma")) kernels.push_back(&ifma_kernel());
+  if (runs_here("avx2") && runs_here("fma")) kernels.push_back(&avx2_kernel());
   if (runs_here("adx") && runs_here("bmi2")) kernels.push_back(&adx_kernel());
 #endif
   kernels.push_back(&portable_kernel());
+  kernels.push_back(&ifma_emulated_kernel());
   return kernels;
 }
 
@@ -36,14 +39,18 @@ const Kernel& choose() {
 }  // namespace
 
 std::map<std::string, bool> cpu_features() {
-  std::map<std::string, bool> features{{"adx", false}, {"avx512ifma", false}, {"bmi2", false}};
+  std::map<std::string, bool> features{
+      {"adx", false}, {"avx2", false}, {"avx512ifma", false}, {"bmi2", false}, {"fma", false}};
 #if defined(__x86_64__)
   unsigned a = 0, b = 0, c = 0, d = 0;
   if (__get_cpuid_count(7, 0, &a, &b, &c, &d) != 0) {
     features["bmi2"] = (b >> 8) & 1;
     features["adx"] = (b >> 19) & 1;
-    // Also asks whether the operating system saves the 512-bit registers.
-    features["avx512ifma"] = __builtin_cpu_supports("avx512ifma") != 0;
+    // These also ask whether the operating system saves the wide registers.
+    features["avx2"] = __builtin_cpu_supports("avx2") != 0;
+    features["fma"] = __builtin_cpu_supports("fma") != 0;
+    features["avx512ifma"] = __builtin_cpu_supports("avx512f") != 0 &&
+                             __builtin_cpu_supports("avx512ifma") != 0;
   }
 #endif
   return features;
@@ -62,6 +69,13 @@ const Kernel& kernel_by_name(const std::string& name) {
 const Kernel& selected_kernel() {
   static const Kernel& kernel = choose();
   return kernel;
+}
+
+const Kernel& one_lane_kernel() {
+  for (const Kernel* kernel : runnable_kernels()) {
+    if (kernel->lanes == 1) return *kernel;
+  }
+  return portable_kernel();
 }
 
 }  // namespace colonnade

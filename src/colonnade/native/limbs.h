@@ -102,6 +102,28 @@ inline void store_little_endian(std::uint8_t* data, std::size_t size, const Limb
   }
 }
 
+// Words of 64 bits into limbs of `limb_bits`, and back; what does not fit must be zero.
+inline void split_words(Limb* limbs, std::size_t count, std::size_t limb_bits, const Limb* words,
+                        std::size_t word_count) {
+  const Limb mask = ~Limb{0} >> (kLimbBits - limb_bits);
+  for (std::size_t i = 0; i < count; ++i) {
+    const std::size_t word = i * limb_bits / kLimbBits, shift = i * limb_bits % kLimbBits;
+    Limb x = word < word_count ? words[word] >> shift : 0;
+    if (shift > 0 && word + 1 < word_count) x |= words[word + 1] << (kLimbBits - shift);
+    limbs[i] = x & mask;
+  }
+}
+
+inline void join_limbs(Limb* words, std::size_t word_count, const Limb* limbs, std::size_t count,
+                       std::size_t limb_bits) {
+  std::memset(words, 0, word_count * kLimbBytes);
+  for (std::size_t i = 0; i < count; ++i) {
+    const std::size_t word = i * limb_bits / kLimbBits, shift = i * limb_bits % kLimbBits;
+    if (word < word_count) words[word] |= limbs[i] << shift;
+    if (shift > 0 && word + 1 < word_count) words[word + 1] |= limbs[i] >> (kLimbBits - shift);
+  }
+}
+
 inline std::size_t bit_length(Limb value) {
   return value == 0 ? 0 : kLimbBits - static_cast<std::size_t>(__builtin_clzll(value));
 }

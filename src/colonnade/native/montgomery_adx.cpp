@@ -96,7 +96,7 @@ struct AdxRow {
 }  // namespace
 
 const Kernel& adx_kernel() {
-  static const Kernel kernel{"adx", montgomery_multiply<AdxRow>, montgomery_square<AdxRow>};
+  static const Kernel kernel = row_kernel<AdxRow>("adx");
   return kernel;
 }
 

@@ -21,8 +21,7 @@ struct PortableRow {
 }  // namespace
 
 const Kernel& portable_kernel() {
-  static const Kernel kernel{"portable", montgomery_multiply<PortableRow>,
-                             montgomery_square<PortableRow>};
+  static const Kernel kernel = row_kernel<PortableRow>("portable");
   return kernel;
 }
 

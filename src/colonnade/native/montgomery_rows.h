@@ -74,4 +74,41 @@ void montgomery_square(Limb* r, const Limb* a, const MontgomeryConstants& m, Lim
   montgomery_reduce<Row>(r, t, m);
 }
 
+inline void load_row(Limb* group, const Limb* const* rows, std::size_t limbs) {
+  copy(group, rows[0], limbs);
+}
+
+inline void store_row(Limb* const* rows, const Limb* group, std::size_t limbs) {
+  copy(rows[0], group, limbs);
+}
+
+inline void select_row(Limb* r, const Limb* table, std::size_t count, std::size_t limbs,
+                       Limb index) {
+  std::memset(r, 0, limbs * kLimbBytes);
+  for (std::size_t entry = 0; entry < count; ++entry) {
+    const Limb mask = equal_mask(entry, index);
+    const Limb* value = table + entry * limbs;
+    for (std::size_t i = 0; i < limbs; ++i) r[i] |= value[i] & mask;
+  }
+}
+
+template <class Row>
+Kernel row_kernel(const char* name) {
+  return {name,
+          1,
+          kLimbBits,
+          kBlockLimbs,
+          0,
+          [](std::size_t) { return std::size_t{0}; },
+          [](std::size_t limbs) { return 3 * limbs; },
+          [](Limb*, const Limb*, Limb, std::size_t) {},
+          montgomery_multiply<Row>,
+          montgomery_square<Row>,
+          load_row,
+          store_row,
+          [](Limb* r, const Limb* table, std::size_t count, std::size_t limbs,
+             const Limb* index) { select_row(r, table, count, limbs, *index); },
+          select_row};
+}
+
 }  // namespace colonnade

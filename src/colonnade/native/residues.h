@@ -4,14 +4,11 @@
 // threads last, and gives the same bytes for any number of threads and any kernel.
 #pragma once
 
-#include <memory>
 #include <optional>
 
 #include "modulus.h"
 
 namespace colonnade {
-
-using ModulusPointer = std::shared_ptr<Modulus>;
 
 class Residues {
  public:
@@ -24,6 +21,13 @@ class Residues {
   std::size_t count() const { return count_; }
   Limb* row(std::size_t i) { return limbs_.data() + i * modulus_->limbs(); }
   const Limb* row(std::size_t i) const { return limbs_.data() + i * modulus_->limbs(); }
+  // The rows from i on, as many as arithmetic has lanes or fewer, as a group; and back.
+  void load(Multiplier& arithmetic, Limb* group, std::size_t i, std::size_t count) const {
+    arithmetic.load(group, row(i), count, modulus_->limbs());
+  }
+  void store(Multiplier& arithmetic, std::size_t i, const Limb* group, std::size_t count) {
+    arithmetic.store(row(i), group, count, modulus_->limbs());
+  }
 
   static Residues ones(const ModulusPointer& modulus, std::size_t count);
   // `data`: a whole number of rows of byte_width() bytes, each below n.
@@ -31,10 +35,19 @@ class Residues {
                              std::size_t size, int threads);
   // `data` has room for count() * byte_width() bytes.
   void to_bytes(std::uint8_t* data, int threads) const;
+  // The same numbers for another kernel's modulus of the same n.
+  Residues with(const ModulusPointer& modulus, int threads) const;
   Residues take(const std::int64_t* indices, std::size_t count) const;
+  Residues slice(std::size_t begin, std::size_t end) const;
   static Residues concat(const std::vector<const Residues*>& parts);
 
  private:
+  // Plain rows to Montgomery form, in place.
+  void enter(Multiplier& arithmetic, std::size_t first, std::size_t count);
+  // Calls use(i, words) with each number in plain words, below n.
+  template <class Use>
+  void each_plain(int threads, const Use& use) const;
+
   // std::vector calls what no allocator could give a length error; it is lack of memory.
   static LimbVector allocate(std::size_t limbs) {
     if (limbs > LimbVector().max_size()) throw std::bad_alloc();
@@ -47,6 +60,25 @@ class Residues {
 };
 
 void require_same_modulus(const Modulus& a, const Modulus& b);
+
+// operation(a), which treats a as items of `size` numbers, the last one perhaps shorter, and gives
+// as many numbers for each. Lanes times threads items make a round; where the last round has no
+// more items than threads, they go to the kernel of one lane, which is faster then.
+template <class Operation>
+Residues apart_from_few_items(const Residues& a, std::size_t size, int threads,
+                              const Operation& operation) {
+  const ModulusPointer &modulus = a.modulus(), &one_lane = modulus->one_lane();
+  const std::size_t workers = threads > 1 ? static_cast<std::size_t>(threads) : 1;
+  const std::size_t items = a.count() / size + (a.count() % size != 0);
+  const std::size_t few = items % (modulus->kernel().lanes * workers);
+  if (!one_lane || few == 0 || few > workers) return operation(a);
+  const std::size_t split = (items - few) * size;
+  const Residues last =
+      operation(a.slice(split, a.count()).with(one_lane, threads)).with(modulus, threads);
+  if (split == 0) return last;
+  const Residues others = operation(a.slice(0, split));
+  return Residues::concat({&others, &last});
+}
 
 // Elementwise product; a batch of one number meets every number of the other.
 Residues multiply(const Residues& a, const Residues& b, int threads);

@@ -4,7 +4,7 @@
 #include <string>
 
 #include "exponent.h"
-#include "parallel.h"
+#include "products.h"
 
 namespace colonnade {
 namespace {
@@ -27,6 +27,35 @@ void require_between(const char* name, std::size_t value, std::size_t least, std
   }
 }
 
+// Every power 0 to `entries` - 1 of each number, one table after the other.
+void fill_tables(LimbVector& tables, const Residues& numbers, std::size_t entries, int threads) {
+  for_each_group(*numbers.modulus(), numbers.count(), threads,
+                 [&](Multiplier& arithmetic, std::size_t first, std::size_t count) {
+                   const std::size_t step = entries * arithmetic.limbs();
+                   LimbVector powers(entries * arithmetic.group_limbs());
+                   numbers.load(arithmetic, arithmetic.temporary(0), first, count);
+                   all_powers(arithmetic, powers.data(), arithmetic.temporary(0), entries);
+                   store_table(arithmetic, tables.data() + first * step, step, count,
+                               powers.data(), entries);
+                 });
+}
+
+// a^(2^(window * w)) for w from 0 to `windows` - 1, each number's powers side by side.
+Residues window_powers(const Residues& a, std::size_t windows, std::size_t window, int threads) {
+  Residues result(a.modulus(), a.count() * windows);
+  for_each_group(*a.modulus(), a.count(), threads,
+                 [&](Multiplier& arithmetic, std::size_t first, std::size_t count) {
+                   Limb* power = arithmetic.temporary(0);
+                   a.load(arithmetic, power, first, count);
+                   for (std::size_t w = 0; w < windows; ++w) {
+                     if (w > 0) arithmetic.square_in_place(power, window);
+                     arithmetic.store(result.row(first * windows + w), power, count,
+                                      windows * arithmetic.limbs());
+                   }
+                 });
+  return result;
+}
+
 }  // namespace
 
 FixedBaseTable::FixedBaseTable(const ModulusPointer& modulus, const Residues& bases,
@@ -42,23 +71,10 @@ FixedBaseTable::FixedBaseTable(const ModulusPointer& modulus, const Residues& ba
   windows_ = (exponent_bits + window - 1) / window;
   const std::size_t limbs = modulus_->limbs(), entries = std::size_t{1} << window;
   table_.resize(table_limbs(bases_ * windows_, entries, limbs));
-  Residues first(modulus_, bases_ * windows_);  // base^(2^(window * w)): a chain for each base
-  parallel_for(bases_, threads, [&](std::size_t begin, std::size_t end) {
-    Multiplier arithmetic(*modulus_);
-    for (std::size_t base = begin; base < end; ++base) {
-      copy(first.row(base * windows_), bases.row(base), limbs);
-      for (std::size_t i = base * windows_ + 1; i < (base + 1) * windows_; ++i) {
-        copy(first.row(i), first.row(i - 1), limbs);
-        arithmetic.square_in_place(first.row(i), window);
-      }
-    }
+  const Residues first = apart_from_few_items(bases, 1, threads, [&](const Residues& part) {
+    return window_powers(part, windows_, window, threads);
   });
-  parallel_for(first.count(), threads, [&](std::size_t begin, std::size_t end) {
-    Multiplier arithmetic(*modulus_);
-    for (std::size_t i = begin; i < end; ++i) {
-      all_powers(arithmetic, table_.data() + i * entries * limbs, first.row(i), entries);
-    }
-  });
+  fill_tables(table_, first, entries, threads);
 }
 
 std::size_t FixedBaseTable::count_exponents(const ByteVector& exponents, std::size_t width,
@@ -83,38 +99,40 @@ std::size_t FixedBaseTable::count_exponents(const ByteVector& exponents, std::si
 
 Residues FixedBaseTable::power_secret(const ByteVector& exponents, std::size_t width,
                                       std::size_t base, int threads) const {
-  const std::size_t limbs = modulus_->limbs(), entries = std::size_t{1} << window_bits_;
-  Residues result = Residues::ones(modulus_, count_exponents(exponents, width, base));
-  parallel_for(result.count(), threads, [&](std::size_t begin, std::size_t end) {
-    Multiplier arithmetic(*modulus_);
-    LimbVector factor(limbs);
-    for (std::size_t i = begin; i < end; ++i) {
-      for (std::size_t w = 0; w < windows_; ++w) {
-        const Limb index =
-            bits_at(exponents.data() + i * width, width, w * window_bits_, window_bits_);
-        read_by_masking(factor.data(), window_table(base, w), entries, limbs, index);
-        arithmetic.multiply(result.row(i), result.row(i), factor.data());
-      }
-    }
-  });
+  const std::size_t entries = std::size_t{1} << window_bits_;
+  Residues result(modulus_, count_exponents(exponents, width, base));
+  for_each_group(*modulus_, result.count(), threads,
+                 [&](Multiplier& arithmetic, std::size_t first, std::size_t count) {
+                   Limb *power = arithmetic.temporary(0), *factor = arithmetic.temporary(1);
+                   arithmetic.set_one(power);
+                   for (std::size_t w = 0; w < windows_; ++w) {
+                     alignas(64) Limb index[kMaxLanes] = {};
+                     for (std::size_t lane = 0; lane < count; ++lane) {
+                       index[lane] = bits_at(exponents.data() + (first + lane) * width, width,
+                                             w * window_bits_, window_bits_);
+                     }
+                     arithmetic.select(factor, window_table(base, w), entries, index);
+                     arithmetic.multiply(power, power, factor);
+                     wipe(index, sizeof index);
+                   }
+                   result.store(arithmetic, first, power, count);
+                 });
   return result;
 }
 
 Residues FixedBaseTable::power_vartime(const ByteVector& exponents, std::size_t width,
                                        std::size_t base, int threads) const {
   Residues result(modulus_, count_exponents(exponents, width, base));
-  parallel_for(result.count(), threads, [&](std::size_t begin, std::size_t end) {
-    Multiplier arithmetic(*modulus_);
-    for (std::size_t i = begin; i < end; ++i) {
-      Product product(arithmetic, result.row(i));
-      for (std::size_t w = 0; w < windows_; ++w) {
-        const Limb index =
-            bits_at(exponents.data() + i * width, width, w * window_bits_, window_bits_);
-        if (index != 0) product.multiply(window_table(base, w) + index * modulus_->limbs());
-      }
-      product.finish();
+  ProductLists lists(modulus_);
+  for (std::size_t i = 0; i < result.count(); ++i) {
+    for (std::size_t w = 0; w < windows_; ++w) {
+      const Limb index =
+          bits_at(exponents.data() + i * width, width, w * window_bits_, window_bits_);
+      if (index != 0) lists.append(window_table(base, w) + index * modulus_->limbs());
     }
-  });
+    lists.finish(result.row(i));
+  }
+  std::move(lists).multiply(threads);
   return result;
 }
 
@@ -125,12 +143,7 @@ ProductTable::ProductTable(const ModulusPointer& modulus, const Residues& bases,
   require_between("digit_bits", digit_bits, 1, 8);
   const std::size_t limbs = modulus_->limbs(), entries = std::size_t{1} << digit_bits;
   table_.resize(table_limbs(bases_, entries, limbs));
-  parallel_for(bases_, threads, [&](std::size_t begin, std::size_t end) {
-    Multiplier arithmetic(*modulus_);
-    for (std::size_t i = begin; i < end; ++i) {
-      all_powers(arithmetic, table_.data() + i * entries * limbs, bases.row(i), entries);
-    }
-  });
+  fill_tables(table_, bases, entries, threads);
 }
 
 Residues ProductTable::products_vartime(const ByteVector& digits, std::size_t count,
@@ -143,17 +156,15 @@ Residues ProductTable::products_vartime(const ByteVector& digits, std::size_t co
     }
   }
   Residues result(modulus_, count);
-  parallel_for(count, threads, [&](std::size_t begin, std::size_t end) {
-    Multiplier arithmetic(*modulus_);
-    for (std::size_t row = begin; row < end; ++row) {
-      Product product(arithmetic, result.row(row));
-      for (std::size_t i = 0; i < bases_; ++i) {
-        const std::size_t digit = digits[row * bases_ + i];
-        if (digit != 0) product.multiply(table_.data() + (i * entries + digit) * limbs);
-      }
-      product.finish();
+  ProductLists lists(modulus_);
+  for (std::size_t row = 0; row < count; ++row) {
+    for (std::size_t i = 0; i < bases_; ++i) {
+      const std::size_t digit = digits[row * bases_ + i];
+      if (digit != 0) lists.append(table_.data() + (i * entries + digit) * limbs);
     }
-  });
+    lists.finish(result.row(row));
+  }
+  std::move(lists).multiply(threads);
   return result;
 }
 
