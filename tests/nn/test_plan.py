@@ -107,7 +107,7 @@ PLAN = TrainingPlan(12, 1, 5, b"s", test_fraction=0.25)  # batches of 5 and 4, t
 
 
 def forward_call(number: int, mode: str, rows: int) -> ForwardCall:
-    return ForwardCall(call=number, mode=mode, rows=rows, new_rows=0, payload=b"")
+    return ForwardCall(call=number, mode=mode, rows=rows, new_rows=0, kept=b"", payload=b"")
 
 
 def test_the_follower_gives_the_planned_rows():

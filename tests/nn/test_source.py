@@ -49,6 +49,7 @@ def meet(
             resources("feature", "s", 256),
             kept_rows=ROWS,
             engine="insecure_plain",
+            max_outputs=3,
         )
         before, source = layer.state, FeatureSource(layer)
         if feature is not None:

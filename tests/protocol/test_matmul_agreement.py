@@ -87,9 +87,11 @@ BAD_PROPOSALS = {
     "a negative decay": ({"weight_decay": -0.1}, "decay -0.1"),
     "a large initial scale": ({"initial_scale": 2.0}, "initial_scale 2.0"),
     "a derivative bound of zero": ({"derivative_bound": 0.0}, "derivative bound of 0.0"),
-    "masks too narrow": ({"mask_bits": 10}, "masks of 10 statistical bits"),
+    "masks too narrow": ({"mask_bits": 10}, "masks of 10 bits; this side wants 64"),
+    "masks narrower than asked": ({"mask_bits": 63}, "masks of 63 bits; this side wants 64"),
+    "as many outputs as columns": ({"outputs": 3}, "got 3 outputs; this side allows 2"),
     "masks too wide for integer shares": ({"mask_bits": 120}, "an integer share needs"),
-    "outputs without end": ({"outputs": 1 << 30}, "want 1 .. 65536"),
+    "outputs without end": ({"outputs": 1 << 30}, "this side allows 2"),
     "batches without end": ({"batch_rows": 1 << 40}, "want 1 .. 65536 and 1 .. 1048576"),
     "activations beyond the ring": ({"activation_bits": 100}, "they must fit Z_2^64"),
     "other rows": ({"kept_rows": ROWS + 1}, "got a layer over 9 rows; want 8"),
@@ -114,6 +116,26 @@ def test_bad_proposals_are_refused(case):
     changes, wanted = BAD_PROPOSALS[case]
     _, feature = run_sides(lambda channel: channel.send(proposal(**changes)), agreed_feature)
     check_refused(feature, wanted)
+
+
+def test_a_label_party_without_features_can_be_refused():
+    _, feature = run_sides(
+        lambda channel: channel.send(proposal(scale_bits=b"", bounds=b"")),
+        lambda channel: agreed_feature(channel, min_label_columns=1),
+    )
+    check_refused(feature, "has 0 feature columns; this side wants at least 1")
+
+
+def test_limits_that_a_layer_cannot_have_fail_at_the_agreement_even_where_allowed():
+    for changes, wanted in (
+        ({"outputs": 1 << 30}, "want 1 .. 65536"),
+        ({"mask_bits": 10}, "masks of 10 statistical bits"),
+    ):
+        _, feature = run_sides(
+            lambda channel, changes=changes: channel.send(proposal(**changes)),
+            lambda channel: agreed_feature(channel, max_outputs=1 << 40, min_mask_bits=0),
+        )
+        check_refused(feature, wanted)
 
 
 def test_a_key_without_an_engine_for_it_is_refused():

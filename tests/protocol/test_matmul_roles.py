@@ -73,8 +73,8 @@ def send(*messages: Any) -> Callable[[LabelMatMul], None]:
 def call(
     number: int = 1, mode: str = "train", rows: int = 4, new_rows: int = 4, **more: Any
 ) -> Any:
-    payload = more.get("payload", b"")
-    return ForwardCall(call=number, mode=mode, rows=rows, new_rows=new_rows, payload=payload)
+    fields = {"kept": b"", "payload": b""} | more
+    return ForwardCall(call=number, mode=mode, rows=rows, new_rows=new_rows, **fields)
 
 
 # -- a label party that breaks the protocol --------------------------------------------------------
@@ -106,6 +106,15 @@ def test_the_feature_party_refuses(case):
     message, wanted = BAD_FIRST_MESSAGES[case]
     _, feature = meet(send(message))
     check_refused(feature, wanted)
+
+
+def test_kept_shares_of_other_rows_are_refused():
+    def forward_of_other_rows(layer: LabelMatMul) -> None:
+        layer.forward(X_B.take(FIRST), SECOND, "train")  # as many rows, other positions
+
+    assert len(FIRST) == len(SECOND)
+    _, feature = meet(forward_of_other_rows)
+    check_refused(feature, "the two sides keep X_B V_B of different rows")
 
 
 def after_a_forward(*messages: Any) -> Callable[[LabelMatMul], None]:

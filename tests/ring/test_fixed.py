@@ -176,3 +176,26 @@ def test_operand_copies_of_two_shares_add_up_mod_2_64(weight, mask, shift):
     units = Fraction(weight, 2 ** (WEIGHT_BITS - OPERAND_BITS)) * 2**shift
     # Each copy is rounded by half a unit at most; a wrap of the 128-bit sum is a jump of 2^112.
     assert abs(opened - units) <= 2**shift
+
+
+def test_encoding_leaves_the_callers_matrix_alone():
+    # 1e-6 rounds to zero at 16 bits; dropping it must not move the caller's other entries.
+    x = sp.csr_matrix(np.array([[0.0, 1e-6, 2.0], [3.0, 0.0, 4.0]]))
+    before = x.copy()
+    first = FixedMatrix.encode(x, [False] * 3, [8.0] * 3)
+    second = FixedMatrix.encode(x, [False] * 3, [8.0] * 3)
+    assert (x != before).nnz == 0
+    assert x.indices.tolist() == before.indices.tolist()
+    assert x.indptr.tolist() == before.indptr.tolist()
+    assert (first.values != second.values).nnz == 0
+    assert first.values.nnz == 3
+
+
+def test_a_decaying_constant_goes_to_zero_and_never_out_of_range():
+    for value in (2.0**-39, 2.0**-40, 1e-15, 2.0**-62, 2.0**-70, 1e-300, 0.0):
+        constant = PublicConstant.nearest(value)
+        assert constant.shift <= 62
+        assert abs(constant.value - value) <= max(2.0**-63, value * 2.0**-24)
+    assert PublicConstant.nearest(0.3) == PublicConstant.from_float(0.3)
+    with pytest.raises(UsageError):
+        PublicConstant.nearest(float("nan"))

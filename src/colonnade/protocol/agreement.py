@@ -115,6 +115,7 @@ class LayerSettings:
             self.derivative_bound,
             self.activation_bits,
             self.mask_bits,
+            self.momentum,
         )
 
     def sgd(self) -> SharedSgd:
@@ -212,8 +213,9 @@ def agree_label(
         raise PeerError("the feature party offers no columns; want at least one")
     spec = settings.spec(_columns(answer.scale_bits, answer.bounds), columns)
     spec.check(resources.key.used_bits)
-    # The label party leaves one packed product per row behind; the feature party two per step.
-    expected = _packed(spec, resources, kept_rows) if len(columns) else 0
+    # The label party leaves X_B V_B of every row behind; the feature party two products a step.
+    rows = max(kept_rows, expected_calls * settings.batch_rows if not kept_rows else 0)
+    expected = _packed(spec, resources, rows) if len(columns) else 0
     engine = _engine(settings.engine, key, answer.modulus, resources, expected)
     if state is None:
         state = initial_label_state(spec, resources.streams.weights, settings.initial_scale)
@@ -234,6 +236,9 @@ def agree_feature(
     engine: str = "paillier",
     want: LayerSettings | None = None,
     label_columns: int | None = None,
+    min_label_columns: int = 0,
+    max_outputs: int | None = None,
+    min_mask_bits: int = 64,
     state: FeatureState | None = None,
 ) -> FeatureMatMul:
     """The feature party's side: check the proposal, answer, exchange weights.
@@ -242,7 +247,9 @@ def agree_feature(
     party alone cannot lower it.
     want, label_columns: the settings and the label party's column count that this party approved;
     any difference is a PeerError that names it. Without label columns Z is X_A W_A, so the count
-    matters.
+    matters. min_label_columns, max_outputs, min_mask_bits: limits where no exact settings were
+    approved; as many outputs as this party has columns would show its rows in one call, so fewer
+    are demanded in any case.
 
     Raises
         PeerError: the proposal differs from what was approved or is out of bounds.
@@ -261,6 +268,16 @@ def agree_feature(
         raise PeerError(f"got a layer over {proposal.kept_rows} rows; want {kept_rows}")
     columns = Columns.of(x)
     label = _columns(proposal.scale_bits, proposal.bounds)
+    most = len(columns) - 1 if max_outputs is None else max_outputs
+    if want is None and settings.outputs > max(1, most):
+        raise PeerError(f"got {settings.outputs} outputs; this side allows {max(1, most)}")
+    if want is None and settings.mask_bits < min_mask_bits:
+        raise PeerError(f"got masks of {settings.mask_bits} bits; this side wants {min_mask_bits}")
+    if len(label) < min_label_columns:
+        raise PeerError(
+            f"the label party has {len(label)} feature columns; this side wants at least "
+            f"{min_label_columns}: without any, Z is this side's own score of each row"
+        )
     if label_columns is not None and len(label) != label_columns:
         raise PeerError(
             f"the label party now has {len(label)} feature columns; {label_columns} were approved"

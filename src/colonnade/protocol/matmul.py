@@ -213,6 +213,8 @@ class FeatureMatMul:
         if rows is not None:
             self._kept.store(rows[missing], shares)
             shares = self._kept.get(rows)
+        if call.kept != self._kept.digest():
+            raise PeerError(f"call {call.call}: the two sides keep X_B V_B of different rows")
         return rounded_kept(shares, self.state.decay)
 
     def _backward(self, message: Derivatives) -> None:
@@ -327,7 +329,14 @@ class LabelMatMul:
                 shares = self._kept.get(rows)
             kept = rounded_kept(shares, self.state.decay)
         c.channel.send(
-            ForwardCall(call=call, mode=mode, rows=count, new_rows=len(missing), payload=payload)
+            ForwardCall(
+                call=call,
+                mode=mode,
+                rows=count,
+                new_rows=len(missing),
+                kept=self._kept.digest(),
+                payload=payload,
+            )
         )
         return kept
 

@@ -28,7 +28,10 @@ class WeightsPublished(Message, frozen=True, kw_only=True):
 
 
 class ForwardCall(Message, frozen=True, kw_only=True):
-    """B asks for a forward pass over the next batch; carries [[X_B V_B - eps_B]]_A for new rows."""
+    """B asks for a forward pass over the next batch; carries [[X_B V_B - eps_B]]_A for new rows.
+
+    kept: digest of the positions that B keeps shares of once this call's rows are stored.
+    """
 
     TAG: ClassVar[str] = "matmul.forward_call/1"
     LEAKS: ClassVar[str] = "rows of the batch, mode, and X_B V_B under a one-time mask"
@@ -37,6 +40,7 @@ class ForwardCall(Message, frozen=True, kw_only=True):
     mode: str
     rows: int
     new_rows: int
+    kept: bytes
     payload: bytes
 
 

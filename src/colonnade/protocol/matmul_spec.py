@@ -62,7 +62,8 @@ class MatMulSpec:
     batch_rows: the largest batch of a training call; derivative_bound: sum over a batch of |dL/dZ|
     of one output (1 holds for every mean of losses with |dloss/dz| <= 1), checked by the label
     party at every call;
-    activation_bits: |Z| < 2^activation_bits, checked by the label party at every call.
+    activation_bits: |Z| < 2^activation_bits, checked by the label party at every call; momentum: of
+    the optimiser, which bounds its buffers.
     """
 
     feature: Columns
@@ -72,6 +73,7 @@ class MatMulSpec:
     derivative_bound: float = 1.0
     activation_bits: int = 16
     mask_bits: int = 64
+    momentum: float = 0.9
 
     def __post_init__(self) -> None:
         if len(self.feature) < 1:
@@ -86,6 +88,8 @@ class MatMulSpec:
                 f"got activations below 2^{self.activation_bits} at scale {self.activation_scale}; "
                 "want 1 .. 62 bits together: they must fit Z_2^64"
             )
+        if not 0 <= self.momentum < 1:
+            raise UsageError(f"got momentum {self.momentum}; want 0 or more, below 1")
         if not 0 < self.derivative_bound <= 2.0**20:
             raise UsageError(f"got a derivative bound of {self.derivative_bound}; want 0 .. 2^20")
 
@@ -128,6 +132,12 @@ class MatMulSpec:
             mask_bits=self.mask_bits,
         )
 
+    @property
+    def _label_weight(self) -> int:
+        """Sum over B's columns of the largest |x|, at the common feature scale."""
+        shifts = self.row_shifts(self.label).tolist()
+        return sum(b << s for b, s in zip(self.label.bounds, shifts, strict=True))
+
     @cached_property
     def label_forward(self) -> Product:
         """X_B at B times V_B(0) at A: made once a row and kept, in Z_2^128 at full weight scale."""
@@ -135,11 +145,18 @@ class MatMulSpec:
             "X_B V_B",
             inner=len(self.label),
             columns=self.outputs,
-            value_bound=max(1, sum(self.label.bounds))
-            << (WEIGHT_BITS + WEIGHT_RANGE_BITS + self.feature_bits),
+            value_bound=max(1, self._label_weight) << (WEIGHT_BITS + WEIGHT_RANGE_BITS),
             result=Result.Z128,
             mask_bits=self.mask_bits,
         )
+
+    @property
+    def derivative_units(self) -> int:
+        """Largest sum of |dL/dZ| of one output over a batch, as encoded.
+
+        Rounding adds at most half a unit a row, and float sums a few units more.
+        """
+        return math.ceil(self.derivative_bound * 2.0**DERIVATIVE_BITS) + self.batch_rows + 8
 
     def gradient(self, rows: int) -> Product:
         """X_A^T at A times dL/dZ at B for a batch of `rows`, as integers."""
@@ -147,9 +164,7 @@ class MatMulSpec:
             "X_A^T dZ",
             inner=rows,
             columns=self.outputs,
-            # Rounding adds at most half a unit per row of the batch.
-            value_bound=max(self.feature.bounds)
-            * (math.ceil(self.derivative_bound * 2.0**DERIVATIVE_BITS) + self.batch_rows),
+            value_bound=max(self.feature.bounds) * self.derivative_units,
             result=Result.INTEGER,
             mask_bits=self.mask_bits,
         )
@@ -192,14 +207,22 @@ class MatMulSpec:
             UsageError: above 2^-30 (design.md §4).
         """
         weights = len(self.feature) * self.outputs
-        update = 2.0 ** (WEIGHT_RANGE_BITS + WEIGHT_BITS + _CONSTANT_BITS - 127)
-        copy = 2.0 ** (WEIGHT_RANGE_BITS + WEIGHT_BITS - 127)
-        shift = WEIGHT_BITS - OPERAND_BITS
-        kept = 2.0 ** (self.activation_bits + self.activation_scale + shift - 127)
+        scaled = WEIGHT_BITS + _CONSTANT_BITS - 127
+        # |dW| <= max |x| D, so a momentum buffer stays below max |x| D / (1 - momentum); |W| is
+        # taken to stay below its declared range.
+        columns = zip(self.feature.bounds, self.feature.scale_bits, strict=True)
+        largest = max(bound * 2.0**-scale for bound, scale in columns)
+        buffer = largest * self.derivative_bound / (1.0 - self.momentum)
+        update = 2 * buffer * 2.0**scaled
         if decays:
-            kept += 2.0 ** (self.activation_bits + self.activation_scale + _CONSTANT_BITS - 127)
-        total = steps * weights * (3 * update + copy)
+            update += 2.0 ** (WEIGHT_RANGE_BITS + scaled)
+        copy = 2.0 ** (WEIGHT_RANGE_BITS + WEIGHT_BITS - 127)
+        total = steps * weights * (update + copy)
         if len(self.label):
+            product = float(self._label_weight) * 2.0 ** (WEIGHT_RANGE_BITS - self.feature_bits)
+            kept = product * 2.0 ** (self.activation_scale + WEIGHT_BITS - OPERAND_BITS - 127)
+            if decays:
+                kept += product * 2.0 ** (self.activation_scale + _CONSTANT_BITS - 127)
             total += rows_scored * self.outputs * kept
         failure = math.log2(total) if total else -math.inf
         if failure > _MAX_FAILURE_LOG2:

@@ -6,6 +6,7 @@ buffers and gradients are shares in Z_2^128 at scale 40; activations are shares 
 
 from __future__ import annotations
 
+import hashlib
 import math
 from dataclasses import dataclass, field, replace
 
@@ -119,7 +120,8 @@ class KeptProducts:
     """One party's shares of X_B V_B(0) by row position, made once a row and used many times.
 
     Safe because B's view of Z'_A is fixed by Z as long as Z'_A is reduced mod 2^64 and eps_A is
-    fresh (design.md §5.1, item 4). Both sides hold the same positions or the call is refused.
+    fresh (design.md §5.1, item 4). Both sides hold the same positions or the call is refused: each
+    call carries the digest. Nothing outlives the session: another run draws new masks.
     """
 
     def __init__(self, rows: int, outputs: int) -> None:
@@ -136,6 +138,11 @@ class KeptProducts:
         """Keep the shares of `rows`."""
         self._shares.lo[rows], self._shares.hi[rows] = shares.lo, shares.hi
         self._present[rows] = True
+
+    def digest(self) -> bytes:
+        """SHA-256 (32 bytes) of which positions are kept; equal on both sides or they differ."""
+        packed = np.packbits(self._present).tobytes()
+        return hashlib.sha256(len(self._present).to_bytes(8, "little") + packed).digest()
 
     def get(self, rows: NDArray[np.int64]) -> Z128:
         """The kept shares of `rows`, all of which must be present."""
@@ -211,7 +218,10 @@ def encode_derivatives(dz: NDArray[np.float64], spec: MatMulSpec) -> NDArray[np.
             f"got derivatives that sum to {total:g} for one output; want at most "
             f"{spec.derivative_bound:g}: use a mean loss or agree on a larger derivative_bound"
         )
-    return encode_int64(dz, DERIVATIVE_BITS, 2 * spec.derivative_bound, "a derivative of the loss")
+    encoded = encode_int64(dz, DERIVATIVE_BITS, 2 * spec.derivative_bound, "a loss derivative")
+    if int(np.abs(encoded).sum(axis=0).max(initial=0)) > spec.derivative_units:
+        raise DataError("the rounded derivatives sum to more than the agreed derivative_bound")
+    return encoded
 
 
 def label_gradient(x_b: FixedMatrix, dz: NDArray[np.int64], columns: Columns) -> Z128:

@@ -71,7 +71,7 @@ class DecayFactor:
         return DecayFactor(self.value - sgd.learning_rate.value * buffer, buffer)
 
     def apply(self, tensor: Z128) -> Z128:
-        """Scale a share by s_t rounded to 24 significant bits."""
+        """Scale a share by s_t rounded to 24 significant bits (fewer once it is tiny)."""
         if self.value == 1.0:
             return tensor
-        return PublicConstant.from_float(self.value).apply(tensor)
+        return PublicConstant.nearest(self.value).apply(tensor)

@@ -65,6 +65,19 @@ class PublicConstant:
             raise UsageError(f"got the constant {value:g}; want a magnitude in 2^-39 .. 2^24")
         return cls(round(value * 2.0**shift), shift)
 
+    @classmethod
+    def nearest(cls, value: float) -> PublicConstant:
+        """Round to 24 significant bits, or to fewer where the magnitude is below 2^-39.
+
+        For a factor that decays for ever: it goes to zero instead of out of range.
+
+        Raises
+            UsageError: not finite, or a magnitude of 2^24 or more.
+        """
+        if 0.0 < abs(value) < 2.0**-39:
+            return cls(round(value * 2.0**62), 62)
+        return cls.from_float(value)
+
     @property
     def value(self) -> float:
         """The rounded value, exact in float64."""
@@ -131,7 +144,9 @@ class FixedMatrix:
         bounds = np.ceil(limit * np.exp2(scale)).astype(np.int64)
         if not sparse:
             return cls(integers.reshape(values.shape), scale, bounds)
-        matrix = sp.csr_matrix((integers, values.indices, values.indptr), shape=values.shape)
+        # Dropping what rounded to zero rewrites the index arrays: never the caller's.
+        places = (values.indices.copy(), values.indptr.copy())
+        matrix = sp.csr_matrix((integers, *places), shape=values.shape)
         matrix.eliminate_zeros()
         return cls(matrix, scale, bounds)
 

@@ -14,6 +14,8 @@ from colonnade.ring.z128 import Z128
 __all__ = ["matmul_z64", "matmul_z128"]
 
 _LIMB_BITS = 16
+# 2^31 times a limb times 2^15 terms stays below 2^62.
+_MOST_TERMS = 1 << 15
 
 
 def matmul_z64(x: Any, v: NDArray[np.uint64]) -> NDArray[np.uint64]:
@@ -26,19 +28,24 @@ def matmul_z64(x: Any, v: NDArray[np.uint64]) -> NDArray[np.uint64]:
 
 
 def matmul_z128(x: Any, v: Z128) -> Z128:
-    """X @ V mod 2^128. x: int64 (rows, inner) with |x| < 2^31, dense or CSR; v: (inner, columns).
+    """X @ V mod 2^128. x: int64 (rows, inner) with |x| <= 2^31, dense or CSR; v: (inner, columns).
 
-    V is cut into 16-bit limbs, so that every partial sum is exact in int64.
+    V is cut into 16-bit limbs and long sums into blocks, so that every partial sum is exact in
+    int64.
 
     Raises
-        UsageError: |x| >= 2^31 or more than 2^15 terms a row.
+        UsageError: |x| > 2^31.
     """
     magnitude = x.data if sp.issparse(x) else x
-    if magnitude.size and int(np.abs(magnitude).max()) >= 1 << 31:
-        raise UsageError("got a factor of 2^31 or more; want a smaller feature scale or range")
+    if magnitude.size and int(np.abs(magnitude).max()) > 1 << 31:
+        raise UsageError("got a factor above 2^31; want a smaller feature scale or range")
     terms = int(np.diff(x.indptr).max(initial=0)) if sp.issparse(x) else x.shape[1]
-    if terms > 1 << 15:
-        raise UsageError(f"got {terms} terms in a row; want at most 32768")
+    if terms > _MOST_TERMS:
+        cut = x.shape[1] // 2
+        left, right = (x.tocsc(), x.tocsc()) if sp.issparse(x) else (x, x)
+        parts = (left[:, :cut], v[:cut]), (right[:, cut:], v[cut:])
+        sums = [matmul_z128(p.tocsr() if sp.issparse(p) else p, w) for p, w in parts]
+        return sums[0] + sums[1]
     total = Z128.zeros((x.shape[0], v.shape[1]))
     for position in range(0, 128, _LIMB_BITS):
         word = v.lo if position < 64 else v.hi
