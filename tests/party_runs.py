@@ -137,6 +137,7 @@ class Workplace:
             "mode": "config",
             "min_intersection": 2,
             "min_batch_size": 2,
+            "max_outputs_per_row": 10_000,
             "insecure_jobs_allowed": True,
         }
         self.tables[SHOP]["predict"] = {"min_intersection": 1}

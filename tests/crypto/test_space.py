@@ -8,7 +8,14 @@ import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from colonnade.crypto import CipherSpace, CryptoTensor, DirectRandomisers, SealedTensor, SlotLayout
+from colonnade.crypto import (
+    CipherSpace,
+    CryptoTensor,
+    DirectRandomisers,
+    PackedTensor,
+    SealedTensor,
+    SlotLayout,
+)
 from colonnade.errors import PeerError, UsageError
 from colonnade.protocol.matmul_messages import WeightsPublished
 from colonnade.ring import Csprng
@@ -141,6 +148,8 @@ def test_operands_that_do_not_fit_are_refused():
         CryptoTensor(SPACE, WIDE, 1, SPACE.encode([1]))
     with pytest.raises(UsageError, match="another key size"):
         CryptoTensor(SPACE, SlotLayout(12, 40, 2, 512), 1, SPACE.encode([1]))
+    with pytest.raises(UsageError, match="without 4 masks, one a slot"):
+        tensor.seal([[0] * 3], DirectRandomisers(SPACE, Csprng.from_os()))
     with pytest.raises(UsageError, match="masks for 2 ciphertexts; want 1"):
         tensor.seal([[0] * 4] * 2, DirectRandomisers(SPACE, Csprng.from_os()))
 
@@ -153,7 +162,13 @@ def test_a_computed_tensor_has_no_way_onto_the_wire():
     assert encode_frame(WeightsPublished(payload=sealed.data))
     assert not isinstance(tensor, SealedTensor)
     public = {name for name in dir(CryptoTensor) if not name.startswith("_")}
-    assert public == {"left_multiply", "seal", "shape"}  # seal is the only way out
+    computed = {"T", "left_multiply", "lookup", "pack_columns", "reshape", "right_multiply"}
+    computed |= {"scale_bits", "scatter_add", "sum"}
+    assert public == computed | {"shape", "pack", "seal"}  # seal is the only way out
+    packed = tensor.pack()
+    with pytest.raises((TypeError, OverflowError)):
+        encode_frame(WeightsPublished(payload=packed))
+    assert {name for name in dir(PackedTensor) if not name.startswith("_")} == {"seal"}
 
 
 def test_a_repr_shows_no_ciphertexts():

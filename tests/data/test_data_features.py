@@ -81,3 +81,10 @@ def test_forms_that_do_not_fit(values: Any, changes: dict[str, Any]) -> None:
 def test_powers_of_two() -> None:
     got = [next_power_of_two(value) for value in (0.0, 0.3, 1.0, 1.5, 2.0, 100.0, 128.0, 128.1)]
     assert got == [1.0, 1.0, 1.0, 2.0, 2.0, 128.0, 128.0, 256.0]
+
+
+def test_a_repr_shows_the_declaration_and_no_values() -> None:
+    shown = repr(features())
+    assert "größe" in shown
+    assert "3.5" not in shown
+    assert "values" not in shown

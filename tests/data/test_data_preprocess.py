@@ -298,12 +298,28 @@ def sparse(table: Table, new: Table | None = None, **changes: Any) -> tuple[Any,
     return features, report
 
 
-def test_sparse_whole_numbers_share_one_range() -> None:
-    features, _ = sparse(SPARSE)
+EVERY = {"ranges": {"*": 5.0}}
+
+
+def test_sparse_whole_numbers_keep_to_declared_ranges() -> None:
+    features, _ = sparse(SPARSE, **EVERY)
     assert features.whole == (True,) * 4
     assert features.max_abs == (8.0,) * 4
     assert (features.values != SPARSE.sparse).nnz == 0
-    assert sparse(SPARSE, ranges={"1": 1.0})[0].max_abs == (1.0, 8.0, 8.0, 8.0)
+    declared = {"3": 5.0, "2": 2.0}
+    assert sparse(SPARSE, ranges=declared)[0].max_abs == (1.0, 2.0, 8.0, 1.0)
+    assert sparse(SPARSE, ranges={"*": 8.0, "1": 1.0})[0].max_abs == (1.0, 8.0, 8.0, 8.0)
+
+
+def test_a_sparse_range_is_never_read_off_the_values() -> None:
+    zero_one = parse_libsvm(b"1 1:1 3:-1\n-1 2:1\n", "s.libsvm")
+    assert sparse(zero_one)[0].max_abs == (1.0,) * 3
+    message = r"s\.libsvm, row 1, column '3': got a whole number beyond 1; .* 8 would hold all"
+    for changes in ({}, {"clip": True}, {"ranges": {"2": 2.0}}):
+        with pytest.raises(DataError, match=message):
+            sparse(SPARSE, **changes)
+    with pytest.raises(DataError, match=r"row 3, column '2'.*\"\*\", 2 would hold all"):
+        sparse(SPARSE, ranges={"3": 8.0})
 
 
 def test_sparse_fractions_and_maxabs() -> None:
@@ -322,16 +338,16 @@ def test_sparse_fractions_and_maxabs() -> None:
 
 def test_sparse_columns_go_by_index() -> None:
     narrow = parse_libsvm(b"1 2:3\n", "n.libsvm")
-    assert sparse(SPARSE, narrow)[0].values.toarray().tolist() == [[0, 3, 0, 0]]
+    assert sparse(SPARSE, narrow, **EVERY)[0].values.toarray().tolist() == [[0, 3, 0, 0]]
     wide = parse_libsvm(b"1 2:3 9:1\n", "n.libsvm")
-    features, report = sparse(SPARSE, wide)
+    features, report = sparse(SPARSE, wide, **EVERY)
     assert features.values.toarray().tolist() == [[0, 3, 0, 0]]
     assert report.notes == ("n.libsvm: 5 columns are not used",)
-    some, _ = sparse(SPARSE, offer=("4", "2"))
+    some, _ = sparse(SPARSE, offer=("4", "2"), **EVERY)
     assert some.values.toarray().tolist() == [[0, 0], [0, 0], [1, 2]]
     assert some.values.has_canonical_format
     with pytest.raises(DataError, match=r"t\.csv: got a table with columns"):
-        Preprocessor.fit(SPARSE, spec(scaling="none")).transform(table_of({"1": [1]}))
+        Preprocessor.fit(SPARSE, spec(scaling="none", **EVERY)).transform(table_of({"1": [1]}))
 
 
 def test_sparse_values_outside_the_declaration() -> None:
@@ -340,10 +356,11 @@ def test_sparse_values_outside_the_declaration() -> None:
         (b"1 1:0.5\n", r"row 1, column '1': got 0\.5; want a whole number"),
     ):
         with pytest.raises(DataError, match=message):
-            sparse(SPARSE, parse_libsvm(text, "n.libsvm"))
+            sparse(SPARSE, parse_libsvm(text, "n.libsvm"), **EVERY)
     with pytest.raises(DataError, match='set scaling = "maxabs"'):
         sparse(parse_libsvm(b"1 1:40000\n", "n.libsvm"))
-    features, report = sparse(SPARSE, parse_libsvm(b"1 3:-9\n", "n.libsvm"), clip=True)
+    new = parse_libsvm(b"1 3:-9\n", "n.libsvm")
+    features, report = sparse(SPARSE, new, clip=True, **EVERY)
     assert features.values.toarray().tolist() == [[0, 0, -8, 0]]
     assert report.clipped == {"n.libsvm": 1}
 
@@ -390,7 +407,7 @@ def test_json_of_sparse_columns() -> None:
 
 def test_bad_json() -> None:
     good = Preprocessor.fit(table_of({"x": [1.0, 2.0]}), spec()).to_json()
-    sparse_json = Preprocessor.fit(SPARSE, spec(scaling="none")).to_json()
+    sparse_json = Preprocessor.fit(SPARSE, spec(scaling="none", **EVERY)).to_json()
     for bad in (
         b"",
         good[:-1],

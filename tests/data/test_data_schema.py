@@ -22,6 +22,7 @@ from colonnade.data.schema import (
 )
 from colonnade.data.table import Table
 from colonnade.errors import DataError, UsageError
+from colonnade.protocol.psi import IdType, encode_ids
 
 PATH = Path("people.csv")
 
@@ -128,6 +129,13 @@ def test_sparse_tables() -> None:
         label_values(parse_libsvm(b"1:1\n", "s.libsvm"), sparse)
 
 
+def test_a_range_for_every_column_is_for_sparse_tables() -> None:
+    table = parse_libsvm(b"1 1:1 3:2\n", "s.libsvm")
+    assert SourceSpec(path=PATH, scaling="none", ranges={"*": 2.0}).check(table).features
+    with pytest.raises(UsageError, match=r"ranges: got '\*', which is no column of people\.csv"):
+        spec(ranges={"*": 2.0}).check(PEOPLE)
+
+
 def test_type_inference() -> None:
     table = table_of(
         a=["1", " 2.5 ", "-1e3"],
@@ -156,7 +164,22 @@ def test_integer_ids_go_by_value() -> None:
     keys = SourceSpec(path=PATH, ids=("id",), id_types=("integer",))
     assert id_columns(text, keys) == [[7, 7, 7, 7, -12]]
     assert id_columns(floats, keys) == [[7, 8]]
-    assert keys.key_types == ("integer",)
+    assert keys.key_types == (IdType.INTEGER,)
+
+
+def test_a_value_is_an_id_here_exactly_where_it_has_a_normal_form() -> None:
+    values = ["007", " 7 ", "7.0", "7.5", "x", "", None, 7, 7.0, 7.5, True, float("nan")]
+    for kind in IdType:
+        for value in values:
+            columns = table_of(id=pl.Series([value]))
+            keys = SourceSpec(path=PATH, ids=("id",), id_types=(kind,))
+            try:
+                want = encode_ids([[value]], [kind])
+            except DataError:
+                with pytest.raises(DataError, match="row 2, column 'id'"):
+                    id_columns(columns, keys)
+            else:
+                assert encode_ids(id_columns(columns, keys), [kind]) == want
 
 
 @pytest.mark.parametrize(

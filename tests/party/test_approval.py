@@ -14,7 +14,10 @@ from colonnade.party.approval import ask_operator, decide, job_differences
 from colonnade.party.config import ApprovalConfig
 from colonnade.party.estimate import Estimate, assumed_columns, estimate_training
 from colonnade.party.job import Job
+from colonnade.party.messages import TrainProposal, Verdict
 from colonnade.party.request import Request, describe, show_request
+from colonnade.party.session import open_channel, say_hello
+from colonnade.party.source import load_source
 from party_runs import BANK, SHOP, Workplace, example_tables
 
 JOB = Job(
@@ -33,7 +36,8 @@ REQUEST = Request(
     feature_party="shop",
     job=JOB,
     columns=("visits", "spend", "region"),
-    feature_columns=8,
+    feature_columns=9,
+    independent_columns=8,
     label_columns=2,
     feature_rows=640,
     label_rows=630,
@@ -68,16 +72,16 @@ def test_a_dry_run_of_either_side_shows_all_and_leaves_nothing(work, side):
     else:
         assert isinstance(outcome.label, PeerError)
         assert "only shows jobs now" in str(outcome.label)
-    for text, own in (
-        (outcome.label_text, "age, balance"),
-        (outcome.feature_text, "visits, spend"),
-    ):
+    shown = {outcome.feature_text: "visits, spend"}
+    if side == "label":
+        shown[outcome.label_text] = "age, balance"
+    for text, own in shown.items():
         assert own in text
         assert "shop 6, bank 2" in text
         assert "shop 64, bank 63" in text
         assert "bank learns" in text
         assert "2 outputs for each common record" in text
-        assert "2 now + 0 before, 0.33 of shop's feature count" in text
+        assert "2 now + 0 before, 0.50 of shop's 4 independent features" in text
         assert "about 1 s of computing" in text
         assert "MB to bank" in text
     assert untouched(work, BANK)
@@ -93,7 +97,7 @@ def test_a_prediction_can_be_run_dry(work, tmp_path):
     )
     assert outcome.label is None
     assert outcome.feature == 0
-    assert "1 now + 2 before, 0.50 of shop's feature count" in outcome.label_text
+    assert "1 now + 2 before, 0.75 of shop's 4 independent features" in outcome.label_text
     assert "1 output for each common record" in outcome.feature_text
     assert [work.runs(party) for party in (BANK, SHOP)] == before
     assert not (tmp_path / "out.csv").exists()
@@ -181,7 +185,7 @@ def test_the_estimate_of_bytes_is_near_what_is_sent(work):
         ({"max_rows": 629}, "got 630 rows; max_rows is 629"),
         ({"max_outputs_per_row": 2}, "outputs per row would reach 3"),
         ({"mode": "never"}, "approves no jobs now"),
-        ({"allow_columns": ("visits", "spend")}, "1 columns that this party does not allow"),
+        ({"allow_columns": ("visits", "spend")}, "columns that this party does not allow"),
     ],
 )
 def test_every_limit_refuses(limits, reason):
@@ -193,7 +197,7 @@ def test_every_limit_refuses(limits, reason):
 
 def test_a_refused_column_is_named_to_the_operator_alone():
     refusal = decide(REQUEST, ApprovalConfig(allow_columns=("visits",)), minimum=2)
-    assert refusal.detail == "not in allow_columns: 'region', 'spend'"
+    assert refusal.detail == "2 are not in allow_columns: 'region', 'spend'"
 
 
 def test_the_limits_of_training_do_not_bind_a_prediction():
@@ -215,7 +219,7 @@ def test_too_few_records_to_reach_the_minimum_are_refused_before_aligning():
         ("max_rows", 10, "got 63 rows; max_rows is 10"),
         ("max_outputs_per_row", 1, "outputs per row would reach 2"),
         ("insecure_jobs_allowed", False, "insecure_jobs_allowed is not set here"),
-        ("allow_columns", ["visits"], "2 columns that this party does not allow"),
+        ("allow_columns", ["visits"], "columns that this party does not allow"),
         ("mode", "never", "approves no jobs now"),
         ("min_intersection", 64, "at most 63 records can be common"),
     ],
@@ -262,6 +266,110 @@ def test_outputs_per_row_add_up_over_jobs_and_predictions(work, tmp_path):
     assert not (tmp_path / "b.csv").exists()
 
 
+def test_a_refusal_says_nothing_about_the_data(work, monkeypatch):
+    work.tables[SHOP]["approval"]["mode"] = "ask"
+    monkeypatch.setattr(approval.sys, "stdin", io.StringIO(""))
+    heard = []
+
+    def label(reporter, console):
+        with open_channel(work.config(BANK), SHOP, reporter) as channel:
+            job = work.loaded_job()
+            say_hello(channel, work.config(BANK), 512, job)
+            fields = {"run": "r", "job": job.to_wire(), "rows": 63, "columns": 2}
+            channel.send(TrainProposal(**fields, dry_run=False))
+            heard.append(channel.receive(Verdict))
+
+    outcome = work.together(label)
+    assert outcome.feature == 1
+    (verdict,) = heard
+    assert not verdict.accepted
+    assert verdict == Verdict.refusal(verdict.reason)
+    assert "nobody is at its terminal" in verdict.reason
+
+
+@pytest.mark.parametrize(
+    "limits",
+    [
+        {"mode": "never"},
+        {"max_epochs": 1},
+        {"max_rows": 10},
+        {"insecure_jobs_allowed": False},
+        {"min_batch_size": 32},
+        {"min_intersection": 64},
+    ],
+)
+def test_what_a_limit_refuses_whatever_the_file_holds_is_refused_unread(work, limits):
+    work.tables[SHOP]["approval"] |= limits
+    (work.folder / SHOP / "data.csv").unlink()
+    outcome = work.train()
+    assert "'shop' refused: " in str(outcome.label)
+    assert "refused the job 'purchase'" in outcome.feature_text
+
+
+def test_names_of_columns_cannot_be_tried_where_nothing_is_approved(work):
+    work.job["columns"] = {SHOP: ["visits", "salary"]}
+    work.tables[SHOP]["approval"]["mode"] = "never"
+    never = work.train()
+    work.tables[SHOP]["approval"] |= {"mode": "config", "allow_columns": ["spend"]}
+    not_allowed = work.train()
+    for outcome in (never, not_allowed):
+        assert "'shop' refused: " in str(outcome.label)
+        assert "offer" not in str(outcome.label)
+        assert "salary" not in str(outcome.label)
+
+
+def test_a_small_file_is_not_counted_out_to_the_label_party():
+    request = dataclasses.replace(REQUEST, feature_rows=49)
+    refusal = decide(request, ApprovalConfig(mode="config"), minimum=50)
+    assert "fewer records can be common than min_intersection, which is 50" in refusal.reason
+    assert "49" not in refusal.reason
+    assert "49" in refusal.detail
+
+
+# -- outputs per row against what the file can hold ----------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("mode", "limit", "outputs", "approved"),
+    [
+        ("config", None, 7, True),
+        ("config", None, 8, False),
+        ("config", 8, 8, True),
+        ("config", 7, 8, False),
+        ("ask", None, 8, True),
+    ],
+)
+def test_no_file_approves_by_silence_what_gives_the_features_away(mode, limit, outputs, approved):
+    request = dataclasses.replace(REQUEST, outputs_now=outputs)
+    limits = ApprovalConfig(mode=mode, max_outputs_per_row=limit)
+    refusal = decide(request, limits, minimum=2)
+    assert (refusal is None) == approved
+    if limit is None and not approved:
+        assert "max_outputs_per_row" in refusal.reason
+        assert "8 outputs per row, 8 independent features" in refusal.detail
+
+
+def test_a_job_that_gives_the_features_away_needs_a_written_limit(work):
+    del work.tables[SHOP]["approval"]["max_outputs_per_row"]
+    work.job["epochs"] = 4
+    outcome = work.train()
+    assert "only where max_outputs_per_row says so" in str(outcome.label)
+    assert "4 outputs per row, 4 independent features" in outcome.feature_text
+    assert "4 independent" not in outcome.label_text
+    work.job["epochs"] = 3
+    assert work.train().succeeded
+
+
+def test_constant_and_dependent_features_do_not_count(work):
+    rows = [[*row, "1.5", "no"] for row in example_tables()[1]]
+    rows[0][-2:] = ["always", "never"]
+    work.data(SHOP, rows)
+    source = load_source(work.config(SHOP).data)
+    # visits, spend; region: three categories and "(other)"; a constant; one category, "(other)".
+    assert source.matrix.shape[1] == 2 + 4 + 1 + 2
+    assert source.independent_columns == 2 + 2
+
+
 # -- columns that a job asks for ------------------------------------------------------------------
 
 
@@ -280,7 +388,8 @@ def test_asking_for_what_is_not_offered_teaches_no_column_name(work, offer, aske
     work.job["columns"] = {SHOP: ["visits", asked]}
     outcome = work.train()
     assert isinstance(outcome.label, PeerError)
-    assert f"1 columns that are not offered ({asked!r})" in str(outcome.label)
+    assert "asks for columns that this party does not offer" in str(outcome.label)
+    assert repr(asked) not in outcome.label_text
     assert "spend" not in outcome.label_text
     assert "region" not in outcome.label_text
     assert f"not offered ({asked!r})" in outcome.feature_text

@@ -64,6 +64,18 @@ def test_every_command_explains_itself_with_an_example(run, command):
     assert "example:" in out
 
 
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        ("init", "this party's role"),
+        ("serve", "show each job and refuse it; go on serving"),
+        ("train", "show what would run on both sides, then stop"),
+    ],
+)
+def test_help_says_what_an_option_does_here(run, command, said):
+    assert said in " ".join(run(command, "--help")[1].split())
+
+
 @pytest.mark.parametrize("arguments", [[], ["trian"], ["train"], ["serve", "--jobs", "0"]])
 def test_wrong_usage_is_code_2(run, arguments):
     code, _, err = run(*arguments)

@@ -3,6 +3,7 @@
 import csv
 import json
 import signal
+import stat
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,9 +11,11 @@ import numpy as np
 import pytest
 
 from colonnade.data.schema import id_columns
+from colonnade.errors import StorageError
 from colonnade.party.init import renew
 from colonnade.party.model import load_model
 from colonnade.party.source import load_source
+from colonnade.party.storage import write_new
 from colonnade.ring import WEIGHT_BITS
 from party_runs import BANK, PEOPLE, SHOP, KeepingReporter, Workplace, example_tables
 
@@ -94,6 +97,30 @@ def test_unknown_ids_are_reported_and_not_scored(finished):
     assert "3 records unknown to the other side, not scored" in finished.predict
 
 
+def test_predictions_are_for_their_owner_only(finished):
+    for path in (finished.output, finished.output.with_name("scores.unknown.csv")):
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+def test_no_file_beside_the_predictions_is_overwritten(finished, tmp_path):
+    other = tmp_path / "scores.csv.tmp"
+    other.write_text("not ours")
+    work = finished.work
+    outcome = work.predict(
+        work.models(BANK)[0], work.folder / BANK / "new.csv", tmp_path / "scores.csv"
+    )
+    assert outcome.succeeded, outcome.label_text
+    assert other.read_text() == "not ours"
+
+
+def test_predictions_never_replace_a_file_that_appeared_meanwhile(tmp_path):
+    path = tmp_path / "scores.csv"
+    path.write_text("another's")
+    with pytest.raises(StorageError, match=r"scores\.csv: File exists"):
+        write_new(path, b"ours")
+    assert path.read_text() == "another's"
+
+
 def test_the_label_partys_run_folder_holds_model_metrics_curve_and_outbox(finished):
     run = finished.work.models(BANK)[0]
     assert {path.name for path in run.iterdir()} >= {
@@ -162,7 +189,7 @@ def test_what_the_label_partys_operator_reads(finished):
     assert "expected: about" in text
     assert "INSECURE" in text
     assert "Test records" in text
-    assert "What left 'purchase-" in text
+    assert "What left 'bank'" in text
     assert "Traceback" not in text + finished.serve + finished.predict
 
 

@@ -1,5 +1,6 @@
 """What goes wrong between two organisations: each ends soon, on both sides, with a message."""
 
+import dataclasses
 import datetime as dt
 import signal
 import socket
@@ -7,17 +8,19 @@ import time
 
 import pytest
 
-from colonnade.errors import PeerError, TransportError, UsageError
-from colonnade.party import feature_run, label_run
-from colonnade.party.certificates import make_identity
-from colonnade.party.messages import Finished, TrainProposal
-from colonnade.party.session import open_channel, say_hello
+from colonnade.errors import PeerAbortedError, PeerError, TransportError, UsageError
+from colonnade.party import feature_run, label_run, session
+from colonnade.party import serve as serve_module
+from colonnade.party.certificates import make_identity, renew_certificate
+from colonnade.party.messages import Finished, TrainProposal, Verdict
+from colonnade.party.session import PeerLeftError, open_channel, say_hello
 from colonnade.protocol.agreement import KeyChoice, Resources
 from colonnade.protocol.matmul_messages import Derivatives, MaskedGradient, WeightsPublished
 from colonnade.protocol.psi import dh
 from colonnade.protocol.psi.messages import Points
 from colonnade.ring import Streams
-from colonnade.wire import RecordingChannel, encode_frame, runner
+from colonnade.transport import memory_pair
+from colonnade.wire import Abort, RecordingChannel, encode_frame, runner
 from party_runs import BANK, HOST, SHOP, KeepingReporter, Proxy, Workplace, free_port, to_toml
 
 NOW = dt.datetime.now(dt.UTC)
@@ -129,10 +132,64 @@ def test_a_job_that_differs_from_the_agreed_file_is_refused_with_every_differenc
     work.tables[SHOP]["approval"]["job"] = "agreed.toml"
     outcome = work.train()
     assert isinstance(outcome.label, PeerError)
+    assert "job.epochs: '2' here, '3' there; " in outcome.label_text
+    assert "job.learning_rate: '0.2' here, '0.1' there" in outcome.label_text
+    assert "job.epochs: '3' here, '2' there; " in outcome.feature_text
+    assert "job.learning_rate: '0.1' here, '0.2' there" in outcome.feature_text
     for text in (outcome.label_text, outcome.feature_text):
-        assert "epochs: got 2, want 3; " in text
-        assert "learning_rate: got 0.2, want 0.1" in text
-    assert "seed" not in str(outcome.label)
+        assert "job: '" in text
+        assert "momentum" not in text
+        assert "seed" not in text
+
+
+def test_a_proposal_that_is_not_the_job_of_the_hello_is_refused(work, monkeypatch):
+    def other(message):
+        fields = {name: getattr(message, name) for name in message.__struct_fields__}
+        job = dataclasses.replace(work.loaded_job(), epochs=3).to_wire()
+        return TrainProposal(**(fields | {"job": job}))
+
+    work.text(SHOP, to_toml(work.job), "agreed.toml")
+    work.tables[SHOP]["approval"]["job"] = "agreed.toml"
+    tamper(monkeypatch, label_run, TrainProposal, other)
+    outcome = work.train()
+    for text in (outcome.label_text, outcome.feature_text):
+        assert "epochs: got 3, want 2" in text
+
+
+def test_certificates_other_than_those_pinned_are_named_on_both_sides(work, monkeypatch):
+    # The connection stands on the old certificates; the bank's file has been renewed since.
+    connect = session.connect
+
+    def connect_then_renew(*arguments):
+        channel = connect(*arguments)
+        renew_certificate(arguments[1])
+        return channel
+
+    monkeypatch.setattr(session, "connect", connect_then_renew)
+    outcome = work.train()
+    assert "certificate here and peer_certificate there: " in outcome.label_text
+    assert "peer_certificate here and certificate there: " in outcome.feature_text
+    for text in (outcome.label_text, outcome.feature_text):
+        assert "key_bits" not in text
+
+
+@pytest.mark.parametrize(
+    ("kind", "left"), [("Stopped", True), ("UsageError", False), ("the other side stopped", False)]
+)
+def test_who_leaves_before_its_hello_is_told_by_kind_and_not_by_text(work, kind, left):
+    label, feature = memory_pair(BANK, SHOP, timeout_s=5)
+    label.send(Abort(kind=kind, reason="the other side stopped (Stopped): no"))
+    with pytest.raises(PeerAbortedError) as caught:
+        say_hello(feature, work.config(SHOP), 512)
+    assert isinstance(caught.value, PeerLeftError) == left
+
+
+def test_an_agreed_job_says_nothing_about_predictions(work, tmp_path):
+    work.text(SHOP, to_toml(work.job), "agreed.toml")
+    work.tables[SHOP]["approval"]["job"] = "agreed.toml"
+    assert work.train().succeeded
+    data = work.folder / BANK / "data.csv"
+    assert work.predict(work.models(BANK)[0], data, tmp_path / "scores.csv").succeeded
 
 
 def test_the_agreed_job_runs(work):
@@ -426,6 +483,81 @@ def test_a_service_outlives_a_failed_job(work):
     outcome = work.together(bad_then_good, jobs=2)
     assert outcome.feature == 1
     assert len(work.runs(BANK)) == len(work.runs(SHOP)) == 1
+
+
+def test_a_service_outlives_an_error_of_the_program(work, monkeypatch):
+    handle = serve_module.handle_session
+    broken = [ZeroDivisionError("rows of p017")]
+
+    def breaks_once(channel, *rest):
+        if broken:
+            raise broken.pop()
+        return handle(channel, *rest)
+
+    def bad_then_good(reporter, console):
+        with pytest.raises((PeerError, TransportError)):
+            work.train_here(reporter, console)
+        return work.train_here(reporter, console)
+
+    monkeypatch.setattr(serve_module, "handle_session", breaks_once)
+    outcome = work.together(bad_then_good, jobs=2)
+    assert outcome.feature == 1
+    assert "job failed: internal error (ZeroDivisionError)" in outcome.feature_text
+    assert "Traceback" in outcome.feature_screen.getvalue()
+    assert "p017" not in outcome.label_text
+    assert len(work.runs(SHOP)) == 1
+
+
+def test_a_run_folder_that_cannot_be_made_fails_the_job_and_its_path_stays_here(work):
+    work.text(SHOP, "a file", "elsewhere")
+    work.tables[SHOP]["run"]["folder"] = "elsewhere/runs"
+    outcome = work.train()
+    assert outcome.feature == 1
+    assert f"cannot read or write {work.folder}" in outcome.feature_text
+    assert "'shop' could not use a file of its own; see its log" in str(outcome.label)
+    assert str(work.folder / SHOP) not in outcome.label_text
+
+
+@pytest.mark.parametrize("act", ["refuse", "warn", "abort"])
+def test_nobody_writes_lines_into_the_other_sides_log(work, monkeypatch, act):
+    forged = "fine\n2031-01-01 'shop' approved everything\x1b]0;title\x07" + 3000 * "x"
+
+    def feature(session):
+        say_hello(session.channel, session.config, 512)
+        session.channel.receive(TrainProposal)
+        if act == "abort":
+            raise PeerError(forged)
+        verdict = Verdict.refusal("")
+        fields = {name: getattr(verdict, name) for name in verdict.__struct_fields__}
+        change = {"reason": forged} if act == "refuse" else {"accepted": True, "warnings": [forged]}
+        session.channel.send(Verdict(**(fields | change)))
+        raise UsageError("enough")
+
+    monkeypatch.setattr(feature_run, "_serve", feature)
+    outcome = work.train()
+    assert isinstance(outcome.label, PeerError)
+    lines = [*outcome.label_reporter.notes, str(outcome.label)]
+    lines += outcome.label_reporter.transcript
+    for line in lines:
+        assert len(line) < 2200
+    for line in [*outcome.label_reporter.transcript, str(outcome.label)]:
+        assert line.isprintable()
+        assert not line.startswith("2031")
+
+
+def test_the_feature_party_does_not_wait_for_the_baseline(work, monkeypatch):
+    fit, seen = label_run.fit_plain, []
+
+    def slow(*arguments):
+        deadline = time.monotonic() + 8
+        while not work.runs(SHOP) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        seen.append((len(work.runs(SHOP)), len(work.runs(BANK, "partial"))))
+        return fit(*arguments)
+
+    monkeypatch.setattr(label_run, "fit_plain", slow)
+    assert work.train().succeeded
+    assert seen == [(1, 1)]
 
 
 def test_only_the_right_role_starts_each_command(work):

@@ -24,6 +24,7 @@ from colonnade.party.config import (
 )
 from colonnade.party.init import renew, write_party
 from colonnade.party.job import Job, load_job
+from colonnade.party.source import load_source
 from colonnade.transport.identity import read_certificate
 from colonnade.transport.limits import TransportLimits
 
@@ -94,6 +95,29 @@ def test_written_values_are_the_defaults(tmp_path: Path) -> None:
             assert getattr(job, field.name) == field.default, field.name
     assert job.feature_parties == ("telecom",)
     assert job.columns == {"telecom": "offered"}
+
+
+def test_missing_numbers_are_counted_where_the_policy_is_chosen(tmp_path: Path) -> None:
+    data = tmp_path / "data.csv"
+    data.write_text("id,a,b,c,d,town\n1,,1.5,,,Rome\n2,2.5,,,,\n3,3.5,2.5,0.5,,Oslo\n4,1,1,1,1,x\n")
+    text = write_feature(tmp_path / "t", data)[0].read_text()
+    said = "# CONFIRM: 7 numbers are missing ('d' 3, 'c' 2, 'a' 1, and 1 more columns).\n"
+    assert said in text
+    assert "town" not in text.split(said)[1].split("missing = ")[0]
+    assert text.split(said)[1].splitlines()[1] == 'missing = "error"'
+    config = read_party_config(tmp_path / "t/telecom.toml")
+    with pytest.raises(DataError, match="the value is missing"):
+        load_source(config.data)
+    (tmp_path / "t/telecom.toml").write_text(
+        text.replace('missing = "error"', 'missing = "median"')
+    )
+    assert len(load_source(read_party_config(tmp_path / "t/telecom.toml").data)) == 4
+
+
+def test_nothing_is_said_of_a_file_without_holes(tmp_path: Path) -> None:
+    (tmp_path / "data.csv").write_text(CSV)
+    text = write_label(tmp_path / "b", tmp_path / "data.csv")[0].read_text()
+    assert "are missing" not in text
 
 
 def options(kind: type) -> set[str]:

@@ -55,6 +55,26 @@ def test_seed_is_drawn_fresh_unless_given(tmp_path: Path) -> None:
     assert given_seed.seed_bytes == bytes(31) + b"\xff"
 
 
+def test_the_terms_name_every_key_but_the_seed_and_are_short(tmp_path: Path) -> None:
+    one, other = load(tmp_path, TEXT), load(tmp_path, TEXT)
+    assert one.seed != other.seed
+    assert one.terms() == other.terms()
+    keys = {f"job.{field.name}" for field in dataclasses.fields(Job)} - {"job.seed"}
+    assert set(one.terms()) == keys | {"job"}
+    many = job(columns={"telecom": tuple(f"column {i}" for i in range(1000))})
+    assert max(len(text) for text in many.terms().values()) <= 80
+    assert many.terms()["job.columns"].startswith("sha256 ")
+    assert many.terms()["job"] != job().terms()["job"]
+
+
+def test_a_key_of_the_peers_making_is_shown_in_part_and_printable() -> None:
+    table = json.loads(job().to_wire()) | {"\x1b[2J\nepochs" + 100_000 * "x": 1}
+    with pytest.raises(PeerError) as caught:
+        Job.from_wire(json.dumps(table).encode(), "bank")
+    assert str(caught.value).isprintable()
+    assert len(str(caught.value)) <= 2000
+
+
 def test_whole_numbers_in_the_file_become_floats_so_that_digests_agree(tmp_path: Path) -> None:
     one = load(tmp_path, TEXT.replace("0.05", "1") + f'seed = "{SEED}"')
     other = load(tmp_path, TEXT.replace("0.05", "1.0") + f'seed = "{SEED}"')

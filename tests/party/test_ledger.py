@@ -4,9 +4,12 @@ import numpy as np
 import pytest
 import safetensors.numpy
 
-from colonnade.errors import IntegrityError, PeerError
+from colonnade.errors import IntegrityError, PeerError, StorageError, UsageError
+from colonnade.party import feature_run, label_run, storage
 from colonnade.party.ledger import Ledger
-from party_runs import BANK, SHOP, Workplace
+from colonnade.protocol.matmul_messages import ForwardShares
+from colonnade.wire import RecordingChannel, runner
+from party_runs import BANK, SHOP, Workplace, side_by_side
 
 IDS = [f"id-{i}".encode() for i in range(50)]
 
@@ -32,11 +35,13 @@ def test_counts_add_up_by_label_party_and_record(tmp_path):
 
 def test_the_book_holds_no_id_and_is_its_owners_alone(tmp_path):
     added(Ledger(tmp_path, "bank"), IDS, 1)
-    (book,) = tmp_path.iterdir()
+    (book,) = tmp_path.glob("ledger-*.safetensors")
     assert not any(i in book.read_bytes() for i in IDS)
     assert book.stat().st_mode & 0o077 == 0
     added(Ledger(tmp_path, "other"), IDS, 1)
-    tags = [safetensors.numpy.load_file(path)["tags"] for path in tmp_path.iterdir()]
+    books = list(tmp_path.glob("ledger-*.safetensors"))
+    assert len(books) == 2
+    tags = [safetensors.numpy.load_file(path)["tags"] for path in books]
     assert not np.isin(tags[0].view("S16"), tags[1].view("S16")).any()  # another key
 
 
@@ -75,6 +80,72 @@ def test_a_damaged_book_is_never_taken_for_an_empty_one(tmp_path, content):
     with pytest.raises(IntegrityError):
         added(Ledger(tmp_path, "bank"), IDS, 1)
     assert path.read_bytes() == content
+
+
+def test_services_that_count_at_the_same_time_lose_nothing(tmp_path):
+    def work():
+        for _ in range(10):
+            added(Ledger(tmp_path, "bank"), IDS, 1)
+
+    assert side_by_side(*[work] * 4) == [None] * 4
+    assert Ledger(tmp_path, "bank").counts(IDS).tolist() == [40] * 50
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "ledger-bank.lock",
+        "ledger-bank.safetensors",
+    ]
+
+
+def test_the_name_of_a_new_book_is_brought_to_the_disk(tmp_path, monkeypatch):
+    synced = []
+    monkeypatch.setattr(storage, "sync_folder", synced.append)
+    added(Ledger(tmp_path, "bank"), IDS, 1)
+    assert synced == [tmp_path]
+
+
+def test_a_folder_that_cannot_be_written_is_an_error_that_names_it(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(StorageError, match=f"cannot read or write {tmp_path}/file"):
+        added(Ledger(tmp_path / "file", "bank"), IDS, 1)
+
+
+def test_a_job_that_never_gets_to_its_first_output_is_not_counted(tmp_path, monkeypatch):
+    work = Workplace.make(tmp_path)
+
+    def refused(*arguments, **settings):
+        raise UsageError("the job is too large for its numbers")
+
+    monkeypatch.setattr(label_run, "budget_notes", refused)
+    outcome = work.train()
+    assert "stopped over its own usage" in outcome.feature_text
+    assert "records in common" in outcome.feature_text
+    assert not (work.folder / SHOP / "runs" / f"ledger-{BANK}.safetensors").exists()
+
+
+@pytest.mark.parametrize("kind", ["train", "predict"])
+def test_outputs_are_counted_before_the_first_one_leaves(tmp_path, monkeypatch, kind):
+    work = Workplace.make(tmp_path)
+    if kind == "predict":
+        assert work.train().succeeded
+    book = work.folder / SHOP / "runs" / f"ledger-{BANK}.safetensors"
+    counted = []
+
+    class Watching(RecordingChannel):
+        def send(self, message):
+            if isinstance(message, ForwardShares):
+                counted.append(safetensors.numpy.load_file(book)["counts"].sum())
+            super().send(message)
+
+    def run_role(channel, role):
+        return runner.run_role(Watching(channel), role)
+
+    monkeypatch.setattr(feature_run, "run_role", run_role)
+    if kind == "train":
+        assert work.train().succeeded
+        assert set(counted) == {48 * 2 + 12}  # two epochs of the training part, the test part once
+    else:
+        data = work.folder / BANK / "data.csv"
+        assert work.predict(work.models(BANK)[0], data, tmp_path / "scores.csv").succeeded
+        assert set(counted) == {48 * 2 + 12 + 60}
 
 
 def test_a_damaged_book_stops_jobs_and_its_path_stays_here(tmp_path):

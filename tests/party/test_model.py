@@ -1,5 +1,7 @@
 """Model shares on disk: only the two halves of one training are used together."""
 
+import hashlib
+import json
 import shutil
 
 import numpy as np
@@ -69,6 +71,35 @@ def test_one_changed_bit_is_noticed_before_anything_is_sent(work, name):
     data[len(data) // 2] ^= 1
     (run / name).write_bytes(data)
     with pytest.raises(IntegrityError, match=name):
+        load_model(run, "label")
+
+
+def rewritten_job(run, change):
+    """Change the job in a run's card, and the manifest with it, as another release would write."""
+    card = json.loads((run / "model.json").read_text())
+    job = json.loads(card["job"])
+    change(job)
+    card["job"] = json.dumps(job)
+    data = json.dumps(card).encode()
+    (run / "model.json").write_bytes(data)
+    manifest = json.loads((run / "manifest.json").read_text())
+    manifest["sha256"]["model.json"] = hashlib.sha256(data).hexdigest()
+    (run / "manifest.json").write_text(json.dumps(manifest))
+
+
+def test_a_card_written_before_a_key_was_added_is_read_with_its_default(work):
+    run = work.models(BANK)[0]
+    rewritten_job(run, lambda job: job.pop("initial_scale"))
+    assert load_model(run, "label").job.initial_scale == 0.05
+
+
+@pytest.mark.parametrize(
+    "change", [lambda job: job.update(epochs=0), lambda job: job.update(later="x"), dict.clear]
+)
+def test_a_card_with_another_job_is_this_sides_affair(work, change):
+    run = work.models(BANK)[0]
+    rewritten_job(run, change)
+    with pytest.raises(IntegrityError, match="the stored job"):
         load_model(run, "label")
 
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
-from colonnade.errors import IntegrityError, PeerError, UsageError
+from colonnade.errors import IntegrityError, PeerError, StorageError, UsageError
 from colonnade.party.run_folder import RunFolder, list_runs
 
 
@@ -83,7 +83,7 @@ def test_a_write_that_breaks_off_leaves_no_file(
 
     with monkeypatch.context() as patch:
         patch.setattr(os, "fsync", full)
-        with pytest.raises(OSError, match="No space"):
+        with pytest.raises(StorageError, match=r"log\.txt: No space left on device"):
             run.write_text("log.txt", "new")
     assert [file.name for file in run.path.iterdir()] == ["log.txt"]
     assert run.read_bytes("log.txt") == b"old"
@@ -110,6 +110,31 @@ def test_unexpected_errors_leave_their_traceback(tmp_path: Path) -> None:
     assert "ZeroDivisionError" in text
 
 
+def test_a_reason_cannot_steer_a_terminal(tmp_path: Path) -> None:
+    run = RunFolder.create(tmp_path, "run-1")
+    run.fail("line one\n\x1b]0;title\x07line two")
+    assert (run.path / "error.txt").read_text() == "line one\n?]0;title?line two\n"
+
+
+def test_on_a_full_disk_the_first_error_is_the_one_that_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(descriptor: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    run = RunFolder.create(tmp_path, "run-1")
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(PeerError, match="stopped"), run:
+        raise PeerError("the other side stopped")
+    assert [entry.state for entry in list_runs(tmp_path)] == ["partial"]
+
+
+def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(StorageError, match=r"run-1\.partial"):
+        RunFolder.create(tmp_path / "file", "run-1")
+
+
 @pytest.mark.parametrize("suffix", ["", ".partial", ".failed"])
 def test_existing_runs_are_not_touched(tmp_path: Path, suffix: str) -> None:
     (tmp_path / f"run-1{suffix}").mkdir()
@@ -123,7 +148,7 @@ def test_bad_run_ids(tmp_path: Path, run_id: str) -> None:
         RunFolder.create(tmp_path, run_id)
 
 
-@pytest.mark.parametrize("name", ["", "..", "a/b", "manifest.json", ".hidden", "x.writing", "a\n"])
+@pytest.mark.parametrize("name", ["", "..", "a/b", "manifest.json", ".hidden", "a\n"])
 def test_bad_file_names(tmp_path: Path, name: str) -> None:
     run = RunFolder.create(tmp_path, "run-1")
     with pytest.raises(UsageError, match="file name"):

@@ -14,6 +14,7 @@ from colonnade.protocol.psi import (
     IdType,
     apply_duplicate_policy,
     encode_ids,
+    normal_form,
     normaliser_id,
 )
 
@@ -60,9 +61,29 @@ def test_text_that_differs(one, other):
     assert text(one) != text(other)
 
 
-@pytest.mark.parametrize("value", [7.0, np.int8(7), np.float64(7), "7", " +007 ", np.uint64(7)])
+@pytest.mark.parametrize(
+    "value", [7.0, np.int8(7), np.float64(7), "7", " +007 ", np.uint64(7), "7.0", " 07.", "+7.000"]
+)
 def test_integers_that_equal_7(value):
     assert integer(value) == integer(7)
+
+
+def test_fractions_of_zeros_keep_every_digit_of_large_numbers():
+    assert integer("123456789012345678901234567890.0") == integer(123456789012345678901234567890)
+    assert integer("-7.0") == integer(-7) != integer("7.0")
+
+
+@pytest.mark.parametrize("value", [7, np.int8(7), np.uint64(7)])
+def test_whole_numbers_become_digits_as_text(value):
+    assert text(value) == text("7")
+
+
+def test_normal_forms_are_what_is_encoded():
+    assert normal_form(" e\u0301", TEXT) == "é"
+    assert normal_form("007.0", INTEGER) == 7
+    for value in (" 7", "7.0"):
+        assert text(normal_form(value, TEXT)) == text(value)
+        assert integer(normal_form(value, INTEGER)) == integer(value)
 
 
 def test_the_same_digits_as_text_and_as_integer_differ():
@@ -70,7 +91,8 @@ def test_the_same_digits_as_text_and_as_integer_differ():
 
 
 @pytest.mark.parametrize(
-    "value", [None, math.nan, "", " ", "\u2003\n", 7, 7.0, b"7", True, "\ud800", "\u0378"]
+    "value",
+    [None, math.nan, "", " ", "\u2003\n", 7.0, b"7", True, np.bool_(True), "\ud800", "\u0378"],
 )
 def test_values_refused_as_text(value):
     with pytest.raises(DataError):
@@ -87,7 +109,9 @@ def test_values_refused_as_text(value):
             7.5,
             2.0**53 + 2,
             "",
-            "7.0",
+            "7.5",
+            "7.0.0",
+            ".0",
             "seven",
             "1e3",
             "1_000",
@@ -109,7 +133,7 @@ def test_messages_name_file_column_and_row_but_no_value():
         )
     assert "bank.csv, column 'customer', row 1" in str(caught.value)
     assert "123456" not in str(caught.value)
-    with pytest.raises(DataError, match="key column 0, row 0: got a missing value"):
+    with pytest.raises(DataError, match="key column 0, row 0: the id is missing"):
         text(None)
 
 

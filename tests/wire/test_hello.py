@@ -6,7 +6,7 @@ import pytest
 
 from colonnade.errors import PeerError, UsageError
 from colonnade.transport import memory_pair
-from colonnade.wire.hello import PROTOCOL_VERSION, Hello, exchange_hello
+from colonnade.wire.hello import ANY, PROTOCOL_VERSION, Hello, exchange_hello
 
 LABEL = {"role": "label", "software": "1.0", "key_bits": "2048"}
 FEATURE = {"role": "feature", "software": "1.1", "key_bits": "2048"}
@@ -55,6 +55,41 @@ def test_every_difference_is_named_on_both_sides_with_both_values(change, named)
         for part in named:
             assert part in str(error)
         assert "software" not in str(error)
+
+
+PINS = {"certificate": "AA 11", "peer_certificate": "BB 22"}
+
+
+def test_certificates_are_each_others_mirror_image():
+    mirrored = {"certificate": "BB 22", "peer_certificate": "AA 11"}
+    ours, _ = exchange(LABEL | PINS, FEATURE | mirrored)
+    assert ours["certificate"] == "BB 22"
+    ours, theirs = exchange(LABEL | PINS, FEATURE | mirrored | {"certificate": "CC 33"})
+    assert "peer_certificate here and certificate there: 'BB 22' here, 'CC 33' there" in str(ours)
+    assert "certificate here and peer_certificate there: 'CC 33' here, 'BB 22' there" in str(theirs)
+    assert "AA 11" not in str(ours) + str(theirs)
+
+
+@pytest.mark.parametrize("swap", [False, True])
+def test_a_job_is_compared_only_where_both_sides_agreed_on_one(swap):
+    agreed = {"job": "abc", "job.epochs": "3"}
+    sides = [LABEL | agreed, FEATURE | {"job": ANY}]
+    if swap:
+        sides = [LABEL | {"job": ANY}, FEATURE | agreed]
+    assert all(isinstance(result, dict) for result in exchange(*sides))
+    for error in exchange(LABEL | agreed, FEATURE | {"job": "abd", "job.epochs": "4"}):
+        assert "job: 'ab" in str(error)
+        assert "job.epochs: '" in str(error)
+
+
+def test_only_the_job_is_negotiable():
+    for error in exchange(LABEL, FEATURE | {"key_bits": ANY}):
+        assert "key_bits" in str(error)
+
+
+def test_a_long_value_is_shown_in_part():
+    for error in exchange(LABEL, {**FEATURE, "key_bits": 1024 * "9"}):
+        assert len(str(error)) < 500
 
 
 def test_a_role_that_one_side_does_not_state_is_named():

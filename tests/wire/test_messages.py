@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from colonnade.errors import PeerError, UsageError
+from colonnade.errors import PeerAbortedError, PeerError, UsageError
 from colonnade.wire import (
     Abort,
     Message,
@@ -64,6 +64,36 @@ def test_round_trip(count, data):
 def test_bad_frames_are_peer_faults(frame, what):
     with pytest.raises(PeerError, match=what):
         decode_frame(frame, Sample)
+
+
+FORGED = "why\n2031 approved\r\x1b]0;t\x07\u202e"
+
+
+def test_the_texts_of_an_abort_are_one_printable_line_each():
+    made = Abort(kind="K\n" + 100 * "k", reason=FORGED + 3_000_000 * "x")
+    frames = [encode_frame(made), framed(b"wire.abort/1", {"kind": "K\n", "reason": FORGED})]
+    for frame in frames:
+        with pytest.raises(PeerAbortedError, match=r"stopped \(K\?") as caught:
+            decode_frame(frame, Sample)
+        assert str(caught.value).isprintable()
+        assert "why?2031 approved??]0;t??" in str(caught.value)
+        assert len(str(caught.value)) < 2200
+        assert caught.value.kind.startswith("K?")
+
+
+def test_an_abort_beyond_its_bounds_is_not_repeated():
+    frame = framed(b"wire.abort/1", {"kind": "K", "reason": 3_000_000 * "x"})
+    with pytest.raises(PeerError, match=r"malformed wire\.abort/1") as caught:
+        decode_frame(frame, Sample)
+    assert len(str(caught.value)) < 400
+
+
+def test_a_field_name_of_the_peers_making_is_shown_in_part_and_printable():
+    body = {"count": 1, "data": b"", "\x1b[2J\n" + 100_000 * "f": 0}
+    with pytest.raises(PeerError, match="malformed") as caught:
+        decode_frame(framed(b"test.sample/2", body), Sample)
+    assert str(caught.value).isprintable()
+    assert len(str(caught.value)) < 400
 
 
 @settings(max_examples=300, derandomize=True, deadline=None)

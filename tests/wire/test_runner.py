@@ -2,7 +2,15 @@
 
 import pytest
 
-from colonnade.errors import DataError, IntegrityError, PeerError, TransportError, UsageError
+from colonnade.errors import (
+    DataError,
+    IntegrityError,
+    PeerAbortedError,
+    PeerError,
+    StorageError,
+    TransportError,
+    UsageError,
+)
 from colonnade.transport import memory_pair
 from colonnade.wire import Abort, RecordingChannel
 from colonnade.wire.hello import Hello
@@ -48,6 +56,13 @@ def test_the_text_of_a_usage_error_stays_here():
     assert "see its log" in abort.reason
 
 
+def test_the_text_of_a_storage_error_stays_here():
+    abort = heard(StorageError("cannot read or write /home/jane/runs: disk full"))
+    assert abort.kind == "StorageError"
+    assert "jane" not in abort.reason
+    assert "see its log" in abort.reason
+
+
 def test_the_text_of_an_unexpected_error_stays_here():
     abort = heard(ValueError("secret 42"))
     assert abort == Abort(kind="InternalError", reason="internal error at 'label'; see its log")
@@ -56,6 +71,17 @@ def test_the_text_of_an_unexpected_error_stays_here():
 def test_an_operator_who_stops_it_is_named_as_the_reason():
     abort = heard(KeyboardInterrupt())
     assert abort == Abort(kind="Stopped", reason="'label' was stopped by its operator")
+
+
+def test_that_a_peer_stopped_is_said_again_with_its_kind():
+    label, feature = memory_pair(timeout_s=5)
+    feature.send(Abort(kind="Stopped", reason="enough"))
+    for _ in range(2):
+        with pytest.raises(PeerAbortedError, match="enough") as caught:
+            label.receive(Hello)
+        assert caught.value.kind == "Stopped"
+    with pytest.raises(PeerAbortedError, match="enough"):
+        label.send(Hello(fields={}))
 
 
 def test_a_peer_that_stopped_first_is_not_answered_and_its_reason_is_raised():

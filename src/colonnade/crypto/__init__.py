@@ -14,7 +14,8 @@ from colonnade.crypto.randomisers import (
     ManyBaseRandomisers,
     randomisers_for,
 )
-from colonnade.crypto.space import CipherSpace, CryptoTensor, Randomisers, SealedTensor
+from colonnade.crypto.space import CipherSpace, Randomisers, SealedTensor
+from colonnade.crypto.tensor import CryptoTensor, PackedTensor, concatenate
 
 __all__ = [
     "SECURE_KEY_BITS",
@@ -23,11 +24,13 @@ __all__ = [
     "DirectRandomisers",
     "KeyOwner",
     "ManyBaseRandomisers",
+    "PackedTensor",
     "PrivateKey",
     "PublicKey",
     "Randomisers",
     "SealedTensor",
     "SlotLayout",
+    "concatenate",
     "generate_key",
     "insecure_generate_key",
     "randomisers_for",

@@ -3,7 +3,8 @@
 With |value| <= 2^L a slot is w = L + sigma + 2 bits: the sender adds 2^L (so that every slot is
 non-negative) and a uniform mask below 2^(L+1+sigma) to *every* slot, used or not. A row of
 `columns` values takes `ciphertexts_per_row` ciphertexts; narrow rows are packed across rows before
-they are sent, `rows_per_ciphertext` of them into one.
+they are sent, `rows_per_ciphertext` of them into one. `slots_limit=1` gives each value a ciphertext
+of its own, which costs more and lets columns be moved about.
 """
 
 from __future__ import annotations
@@ -18,14 +19,21 @@ __all__ = ["SlotLayout"]
 
 @dataclass(frozen=True)
 class SlotLayout:
-    """Slots of one product's results. All fields are public and agreed by both parties."""
+    """Slots of one product's results. All fields are public and agreed by both parties.
+
+    value_bits, mask_bits: L and sigma; columns: values a row; modulus_bits: the key's size;
+    slots_limit: most values that share a plaintext, None for as many as fit.
+    """
 
     value_bits: int
     mask_bits: int
     columns: int
     modulus_bits: int
+    slots_limit: int | None = None
 
     def __post_init__(self) -> None:
+        if self.slots_limit is not None and self.slots_limit < 1:
+            raise UsageError(f"got a limit of {self.slots_limit} slots; want at least 1, or None")
         if self.columns < 1 or self.per_plaintext < 1:
             raise UsageError(
                 f"got {self.columns} columns of {self.slot_bits}-bit slots; want at least one slot "
@@ -50,7 +58,8 @@ class SlotLayout:
     @property
     def per_plaintext(self) -> int:
         """Slots a plaintext."""
-        return (self.modulus_bits - 1) // self.slot_bits
+        fitting = (self.modulus_bits - 1) // self.slot_bits
+        return fitting if self.slots_limit is None else min(fitting, self.slots_limit)
 
     @property
     def ciphertexts_per_row(self) -> int:

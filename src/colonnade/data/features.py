@@ -7,7 +7,7 @@ Every `Features` that exists is finite, canonical and within its declaration. Th
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NoReturn, TypeAlias
 
 import numpy as np
@@ -42,12 +42,12 @@ class Features:
         DataError: a value is not finite, not whole or out of its declared range; names the cell.
     """
 
-    values: Matrix
+    values: Matrix = field(repr=False)
     names: tuple[str, ...]
     whole: tuple[bool, ...]
     max_abs: tuple[float, ...]
     source: str
-    row_numbers: NDArray[np.int64]
+    row_numbers: NDArray[np.int64] = field(repr=False)
 
     def __post_init__(self) -> None:
         self._check_form()

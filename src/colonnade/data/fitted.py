@@ -8,7 +8,7 @@ exactly what training did.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Any, NamedTuple
 
 import msgspec
@@ -61,7 +61,7 @@ class Block:
         clipped, or of a category without a feature column of its own.
     """
 
-    values: Matrix
+    values: Matrix = field(repr=False)
     imputed: int = 0
     clipped: int = 0
     unseen: int = 0

@@ -17,7 +17,7 @@ from colonnade.data.fitted import (
     Scale,
     clip_and_count,
 )
-from colonnade.data.schema import SourceSpec
+from colonnade.data.schema import EVERY_COLUMN, SourceSpec
 from colonnade.data.table import Table
 from colonnade.errors import DataError
 
@@ -27,8 +27,8 @@ __all__ = ["SparseColumns"]
 class SparseColumns(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="sparse"):
     """The offered columns of a sparse file, divided by `scale` and never made dense.
 
-    whole: all values were whole at fit and stay unscaled; the column range is then the power of
-        two above the largest of all columns, unless declared. That one number becomes public.
+    whole: all values were whole at fit and stay unscaled; a column's range is then 1 unless it is
+        declared. Ranges are public, so none is ever read off the values.
     """
 
     names: tuple[str, ...]
@@ -46,23 +46,20 @@ class SparseColumns(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag
         """Learn the kind, scale and range of the columns.
 
         Raises
-            DataError: whole values too large for a column of whole numbers.
+            DataError: a whole value beyond 1 in a column without a declared range; names the cell.
         """
         matrix = _select(table, names)
-        magnitudes = np.abs(matrix.data)
         whole = spec.scaling == "none" and bool((matrix.data == np.rint(matrix.data)).all())
         scale, max_abs = np.ones(len(names)), 1.0
         if spec.scaling == "maxabs":
             scale = np.zeros(len(names))
-            np.maximum.at(scale, matrix.indices, magnitudes)
-        else:
-            max_abs = float(magnitudes.max(initial=0.0)) if whole else DEFAULT_RANGE
-        if max_abs > MAX_RANGE:
-            raise DataError(
-                f"{table.source}: got the value {max_abs:g}; want at most {MAX_RANGE:g} without "
-                'scaling; set scaling = "maxabs"'
-            )
-        ranges = (next_power_of_two(spec.ranges.get(name, max_abs)) for name in names)
+            np.maximum.at(scale, matrix.indices, np.abs(matrix.data))
+        elif not whole:
+            max_abs = DEFAULT_RANGE
+        elif EVERY_COLUMN not in spec.ranges:
+            _check_binary(matrix, table, names, spec)
+        fallback = spec.ranges.get(EVERY_COLUMN, max_abs)
+        ranges = (next_power_of_two(spec.ranges.get(name, fallback)) for name in names)
         return cls(
             names=names,
             whole=whole,
@@ -107,3 +104,21 @@ def _select(table: Table, names: tuple[str, ...]) -> Any:
     kept = indices >= 0
     ends = np.concatenate(([0], np.cumsum(kept)))[matrix.indptr]
     return csr_matrix((matrix.data[kept], indices[kept], ends), shape=(len(table), len(names)))
+
+
+def _check_binary(matrix: Any, table: Table, names: tuple[str, ...], spec: SourceSpec) -> None:
+    """Refuse whole numbers beyond 1 where no range is declared, and say which would do."""
+    undeclared = np.array([name not in spec.ranges for name in names], dtype=np.bool_)
+    large = undeclared[matrix.indices] & (np.abs(matrix.data) > 1.0)
+    if not large.any():
+        return
+    first = int(np.flatnonzero(large)[0])
+    row = int(np.searchsorted(matrix.indptr, first, side="right")) - 1
+    bound = next_power_of_two(float(np.abs(matrix.data[large]).max()))
+    advice = f'set ranges."{EVERY_COLUMN}", {bound:g} would hold all (it is public)'
+    if bound > MAX_RANGE:
+        advice = f'{MAX_RANGE:g} is the largest; set scaling = "maxabs"'
+    raise DataError(
+        f"{table.where(row, names[matrix.indices[first]])}: got a whole number beyond 1; want a "
+        f"declared range; {advice}"
+    )

@@ -6,7 +6,6 @@ frozen `Schema`: which columns are ids, label and features, and what each featur
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,11 +18,11 @@ from colonnade.data.features import MAX_RANGE
 from colonnade.data.readers import FileFormat, ReadOptions, read_table
 from colonnade.data.table import Table, nearest_name
 from colonnade.errors import DataError, UsageError
+from colonnade.protocol.psi.ids import DuplicatePolicy, IdType, normal_form
 
 __all__ = [
+    "EVERY_COLUMN",
     "ColumnType",
-    "DuplicatePolicy",
-    "IdType",
     "MissingPolicy",
     "Scaling",
     "Schema",
@@ -36,14 +35,11 @@ __all__ = [
 ]
 
 ColumnType = Literal["numeric", "whole", "categorical"]
-DuplicatePolicy = Literal["error", "first", "refuse_all"]
-IdType = Literal["text", "integer"]
 MissingPolicy = Literal["error", "mean", "median", "zero"]
 Scaling = Literal["standard", "minmax", "maxabs", "none"]
 
-_INTEGER = re.compile(r"[+-]?[0-9]{1,30}(\.0*)?")
-# Beyond it floats skip integers, so that two ids could become one.
-_LARGEST_EXACT_FLOAT = 2.0**53
+# In the ranges of a LIBSVM file, whose columns are numbers: all that are not named.
+EVERY_COLUMN = "*"
 # What the first field of each LIBSVM line is called in a configuration.
 _LIBSVM_LABEL = "label"
 
@@ -60,6 +56,7 @@ class SourceSpec:
     exclude: columns taken out of "*".
     types: "numeric", "whole" or "categorical" by column; inferred where silent (`infer_types`).
     ranges: largest absolute value by column, public, after scaling. Rounded up to a power of two.
+        In a LIBSVM file "*" stands for all columns that have none of their own.
     scaling: of numeric columns: "standard", "minmax", "maxabs" or "none".
     missing: "error" or what a missing number becomes: "mean", "median", "zero".
     missing_indicator: add a 0/1 column for each numeric column with missing values at fit.
@@ -98,7 +95,7 @@ class SourceSpec:
         for name, kind in self.types.items():
             _check_word(f"types.{name}", kind, ColumnType)
         for id_type in self.id_types:
-            _check_word("id_types", id_type, IdType)
+            _check_choice("id_types", id_type, tuple(IdType))
         for key in ("max_categories", "min_category_rows"):
             if getattr(self, key) < 1:
                 raise UsageError(f"{key}: got {getattr(self, key)}; want at least 1")
@@ -150,8 +147,8 @@ class SourceSpec:
     def key_types(self) -> tuple[IdType, ...]:
         """The declared type of each column that `id_columns` returns."""
         if isinstance(self.ids, str):
-            return ("integer",)
-        return self.id_types or tuple("text" for _ in self.ids)
+            return (IdType.INTEGER,)
+        return tuple(map(IdType, self.id_types)) or (IdType.TEXT,) * len(self.ids)
 
     def check(self, table: Table) -> Schema:
         """Check this statement against a table.
@@ -167,8 +164,10 @@ class SourceSpec:
             _check_known("label", label, known, table.source)
         else:
             self._check_sparse(table.source)
-        for key in ("exclude", "types", "ranges"):
+        for key in ("exclude", "types"):
             _check_known(key, getattr(self, key), known, table.source)
+        every = () if table.sparse is None else (EVERY_COLUMN,)
+        _check_known("ranges", self.ranges, (*known, *every), table.source)
         if isinstance(self.offer, str):
             out = {*self.key_columns, *self.exclude, *label}
             features = tuple(name for name in known if name not in out)
@@ -246,12 +245,10 @@ def suggested_scaling(table: Table) -> Scaling:
 def id_columns(table: Table, spec: SourceSpec) -> list[list[object]]:
     """Return the values of each key column: `str` for text, `int` for integer columns.
 
-    Text is exactly the file's; the alignment normalises it. In an integer column 7, "7", "007"
-    and 7.0 are the same.
+    Every value has a normal form (`colonnade.protocol.psi.ids`); text is still exactly the file's.
 
     Raises
-        DataError: a value is missing or not an integer where declared so; names the cell, never
-        the value.
+        DataError: a value is missing or has no normal form; names the cell, never the value.
     """
     if isinstance(spec.ids, str):
         return [list(range(1, len(table) + 1))]
@@ -279,26 +276,18 @@ def label_values(table: Table, spec: SourceSpec) -> list[object]:
 
 
 def _id_value(cell: object, kind: IdType, table: Table, position: int, name: str) -> object:
-    if cell is None or cell != cell or (isinstance(cell, str) and not cell.strip()):
-        raise DataError(f"{table.where(position, name)}: the id is missing; fill or drop the row")
-    if kind == "text" and isinstance(cell, str):
-        return cell
-    if isinstance(cell, int) and not isinstance(cell, bool):
-        return str(cell) if kind == "text" else cell
-    if kind == "text":
-        raise DataError(
-            f"{table.where(position, name)}: got a {type(cell).__name__} as a text id; "
-            'want text; store it as text, or declare id_types "integer" if it is whole'
-        )
-    if isinstance(cell, float) and cell.is_integer() and abs(cell) <= _LARGEST_EXACT_FLOAT:
-        return int(cell)
-    if isinstance(cell, str) and _INTEGER.fullmatch(cell.strip()):
-        return int(cell.strip().partition(".")[0])
-    raise DataError(f"{table.where(position, name)}: the id is not a whole number; want integers")
+    try:
+        normal = normal_form(cell, kind)
+    except DataError as error:
+        raise DataError(f"{table.where(position, name)}: {error}") from None
+    return cell if isinstance(normal, str) and isinstance(cell, str) else normal
 
 
 def _check_word(key: str, word: str, choices: object) -> None:
-    allowed = get_args(choices)
+    _check_choice(key, word, get_args(choices))
+
+
+def _check_choice(key: str, word: str, allowed: tuple[str, ...]) -> None:
     if word not in allowed:
         hint = nearest_name(str(word), allowed)
         raise UsageError(f"{key}: got {word!r}; want one of {', '.join(allowed)}{hint}")

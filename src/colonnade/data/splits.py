@@ -12,7 +12,7 @@ must get the same rows for ever, on every platform. Nothing here sees a label or
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,9 +28,9 @@ _DOMAIN = b"colonnade-order/1"
 class Split:
     """Row positions of each part, int64, ascending; together every position once."""
 
-    train: NDArray[np.int64]
-    validation: NDArray[np.int64]
-    test: NDArray[np.int64]
+    train: NDArray[np.int64] = field(repr=False)
+    validation: NDArray[np.int64] = field(repr=False)
+    test: NDArray[np.int64] = field(repr=False)
 
 
 def public_order(n: int, seed: bytes, purpose: bytes) -> NDArray[np.int64]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -35,11 +35,11 @@ class Table:
     """
 
     source: str
-    row_numbers: NDArray[np.int64]
-    frame: pl.DataFrame
-    sparse: Any = None
+    row_numbers: NDArray[np.int64] = field(repr=False)
+    frame: pl.DataFrame = field(repr=False)
+    sparse: Any = field(default=None, repr=False)
     sparse_names: tuple[str, ...] = ()
-    labels: NDArray[np.float64] | None = None
+    labels: NDArray[np.float64] | None = field(default=None, repr=False)
 
     def __len__(self) -> int:
         return len(self.row_numbers)

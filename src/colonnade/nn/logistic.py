@@ -3,22 +3,30 @@
 The label party fits `VerticalLogisticRegression` while the feature party fits `FeatureContributor`
 over the other end of the same channel; each call on one side meets the call of the same name on the
 other. With `ids` the rows are first aligned by private set intersection; without, row i must be the
-same record on both sides already.
+same record on both sides already. Where a call fails, the other side is told and the channel is
+closed.
 """
 
 from __future__ import annotations
 
 import secrets
 from collections.abc import Sequence
-from typing import Any, ClassVar, Protocol
+from typing import Any
 
 import numpy as np
-import scipy.sparse as sp
 import torch
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin
 
 from colonnade.errors import DataError, PeerError, UsageError
+from colonnade.nn.estimator_calls import (
+    FitCall,
+    OutputCount,
+    PredictCall,
+    align_rows,
+    encode_matrix,
+)
+from colonnade.nn.plain import sigmoid
 from colonnade.nn.plan import TrainingPlan
 from colonnade.nn.source import FeatureSource, LabelSource
 from colonnade.nn.training import (
@@ -35,88 +43,30 @@ from colonnade.protocol.agreement import (
     agree_feature,
     agree_label,
 )
+from colonnade.protocol.matmul import FeatureMatMul
 from colonnade.protocol.matmul_steps import FeatureState, LabelState
-from colonnade.protocol.psi import (
-    IdType,
-    align_feature,
-    align_label,
-    alignment_context,
-    encode_ids,
-    normaliser_id,
-)
 from colonnade.ring import FixedMatrix, Streams
 from colonnade.wire.channel import Channel
-from colonnade.wire.messages import Message
+from colonnade.wire.runner import run_role
 
-__all__ = [
-    "DeclaredFeatures",
-    "FeatureContributor",
-    "FitCall",
-    "PredictCall",
-    "VerticalLogisticRegression",
-    "encode_matrix",
-]
+__all__ = ["FeatureContributor", "VerticalLogisticRegression", "encode_matrix"]
 
-
-class DeclaredFeatures(Protocol):
-    """Features with declared kinds and ranges (`colonnade.data.Features`)."""
-
-    values: Any
-    names: tuple[str, ...]
-    whole: tuple[bool, ...]
-    max_abs: tuple[float, ...]
-    source: str
-    row_numbers: NDArray[np.int64]
-
-
-class FitCall(Message, frozen=True, kw_only=True):
-    """The label party starts a fit."""
-
-    TAG: ClassVar[str] = "estimator.fit/1"
-    LEAKS: ClassVar[str] = "number of rows, epochs, batch size and the public order of rows"
-
-    rows: int
-    epochs: int
-    batch_size: int
-    seed: bytes
-
-
-class PredictCall(Message, frozen=True, kw_only=True):
-    """The label party asks to score rows."""
-
-    TAG: ClassVar[str] = "estimator.predict/1"
-    LEAKS: ClassVar[str] = "number of rows to score"
-
-    rows: int
-
-
-def encode_matrix(x: Any, max_abs: float = 64.0) -> FixedMatrix:
-    """Fixed point of an array, a CSR matrix or declared features.
-
-    Boolean and integer arrays become whole-number columns (scale 0), others real ones; `max_abs`
-    is the declared range of a plain array's columns.
-
-    Raises
-        DataError: a value is not finite or out of range; names row and column.
-    """
-    if hasattr(x, "row_numbers"):
-        return FixedMatrix.encode(x.values, x.whole, x.max_abs, x.names, x.source, x.row_numbers)
-    matrix = sp.csr_matrix(x) if sp.issparse(x) else np.asarray(x)
-    if matrix.ndim != 2:
-        raise UsageError(f"got X of {matrix.ndim} dimensions; want (rows, columns)")
-    whole = matrix.dtype.kind in "biu"
-    columns = matrix.shape[1]
-    return FixedMatrix.encode(
-        matrix.astype(np.float64), [whole] * columns, [max_abs] * columns, where="X"
-    )
+# The longest public seed that a label party may send.
+_MAX_SEED_BYTES = 64
+# Masks narrower than design.md's default would let values show through.
+_MIN_MASK_BITS = 64
 
 
 class _Side(BaseEstimator):  # type: ignore[misc]
-    """Parameters and helpers that both sides share."""
+    """Helpers that both sides share."""
 
-    def _resources(self, streams: Streams | None = None) -> Resources:
+    def _resources(self) -> Resources:
         key = KeyChoice(self.key_bits, self.insecure_key_bits)
-        return Resources(streams or Streams.from_os(), key, self.threads)
+        return Resources(Streams.from_os(), key, self.threads)
+
+    def _check_fitted(self) -> None:
+        if not hasattr(self, "state_"):
+            raise UsageError("this estimator is not fitted; call fit first")
 
 
 class VerticalLogisticRegression(ClassifierMixin, _Side):  # type: ignore[misc]
@@ -163,7 +113,12 @@ class VerticalLogisticRegression(ClassifierMixin, _Side):  # type: ignore[misc]
         self, X: Any, y: Any, *, channel: Channel, ids: Sequence[object] | None = None
     ) -> VerticalLogisticRegression:
         """Train together with the feature party at the other end of `channel`."""
-        matrix = encode_matrix(X, self.max_abs)
+        return run_role(channel, lambda end: self._fit(end, X, y, ids))
+
+    def _fit(
+        self, channel: Channel, x: Any, y: Any, ids: Sequence[object] | None
+    ) -> VerticalLogisticRegression:
+        matrix = encode_matrix(x, self.max_abs)
         labels = np.asarray(y)
         classes = np.unique(labels)
         if labels.shape != (len(matrix),) or len(classes) != 2:
@@ -171,32 +126,33 @@ class VerticalLogisticRegression(ClassifierMixin, _Side):  # type: ignore[misc]
                 f"got labels of shape {labels.shape} with {len(classes)} classes; want "
                 f"({len(matrix)},) with two"
             )
-        matrix, kept = _align(channel, matrix, ids, leads=True)
+        aligned = align_rows(channel, matrix, ids, leads=True)
+        matrix, rows = aligned.matrix, len(aligned.matrix)
         seed = self.seed if self.seed is not None else secrets.token_bytes(16)
-        channel.send(
-            FitCall(rows=len(matrix), epochs=self.epochs, batch_size=self.batch_size, seed=seed)
-        )
-        plan = TrainingPlan(len(matrix), self.epochs, self.batch_size, seed, test_fraction=0.0)
+        plan = TrainingPlan(rows, self.epochs, self.batch_size, seed, test_fraction=0.0)
+        settings = self._settings(plan.largest_batch)
+        channel.send(FitCall(rows=rows, epochs=self.epochs, batch_size=self.batch_size, seed=seed))
         layer = agree_label(
             channel,
             matrix,
-            self._settings(plan.largest_batch),
+            settings,
             self._resources(),
-            kept_rows=len(matrix),
+            kept_rows=rows,
             expected_calls=2 * plan.total_calls,
         )
         plan.budgets(layer.spec, decays=self.weight_decay > 0)
         source, top = LabelSource(layer), BiasTop()
-        target = torch.from_numpy((labels[kept] == classes[1]).astype(np.float64))
+        target = torch.from_numpy((labels[aligned.kept] == classes[1]).astype(np.float64))
+        constants = settings.sgd()  # rounded, as the shared weights learn
         optimizer = torch.optim.SGD(
             top.parameters(),
-            lr=self.learning_rate,
-            momentum=self.momentum,
-            weight_decay=self.weight_decay,
+            lr=constants.learning_rate.value,
+            momentum=constants.momentum.value,
+            weight_decay=constants.weight_decay.value,
         )
         self.history_ = train_label(source, top, optimizer, matrix, target, plan)
         source.finish()
-        self.classes_, self.aligned_rows_ = classes, kept
+        self.classes_, self.aligned_rows_ = classes, aligned.kept
         self.state_: LabelState = layer.state
         self.top_, self.n_features_in_ = top, matrix.shape[1]
         return self
@@ -205,23 +161,26 @@ class VerticalLogisticRegression(ClassifierMixin, _Side):  # type: ignore[misc]
         self, X: Any, *, channel: Channel, ids: Sequence[object] | None = None
     ) -> NDArray[np.float64]:
         """Logits (rows,); with `ids`, of the common records only (`aligned_rows_`)."""
-        if not hasattr(self, "state_"):
-            raise UsageError("this estimator is not fitted; call fit first")
-        matrix, kept = _align(channel, encode_matrix(X, self.max_abs), ids, leads=True)
-        channel.send(PredictCall(rows=len(matrix)))
+        return run_role(channel, lambda end: self._score(end, X, ids))
+
+    def _score(self, channel: Channel, x: Any, ids: Sequence[object] | None) -> NDArray[np.float64]:
+        self._check_fitted()
+        aligned = align_rows(channel, encode_matrix(x, self.max_abs), ids, leads=True)
+        rows = len(aligned.matrix)
+        channel.send(PredictCall(rows=rows))
         layer = agree_label(
             channel,
-            matrix,
+            aligned.matrix,
             self._settings(self.batch_size),
             self._resources(),
             kept_rows=0,
-            expected_calls=-(-len(matrix) // self.batch_size),
+            expected_calls=-(-rows // self.batch_size),
             state=self.state_,
         )
         source = LabelSource(layer)
-        logits = predict_label(source, self.top_, matrix)
+        logits = predict_label(source, self.top_, aligned.matrix)
         source.finish()
-        self.aligned_rows_ = kept
+        self.aligned_rows_ = aligned.kept
         return logits[:, 0]
 
     def predict_proba(
@@ -229,8 +188,7 @@ class VerticalLogisticRegression(ClassifierMixin, _Side):  # type: ignore[misc]
     ) -> NDArray[np.float64]:
         """Class probabilities (rows, 2)."""
         logits = self.decision_function(X, channel=channel, ids=ids)
-        positive = 1.0 / (1.0 + np.exp(-logits))
-        return np.stack([1.0 - positive, positive], axis=1)
+        return np.stack([sigmoid(-logits), sigmoid(logits)], axis=1)
 
     def predict(
         self, X: Any, *, channel: Channel, ids: Sequence[object] | None = None
@@ -261,8 +219,25 @@ class VerticalLogisticRegression(ClassifierMixin, _Side):  # type: ignore[misc]
 class FeatureContributor(_Side):
     """The feature party's estimator: same calls, no results.
 
+    The label party proposes; this side takes nothing but one output a row under masks of 64
+    statistical bits or more, and refuses what its parameters do not allow, after the alignment and
+    before anything that depends on this side's features is sent.
+
     engine: the protection that this side insists on; the label party cannot lower it alone.
-    max_epochs, min_rows: refuse a fit beyond them. After `fit`: `state_`, `aligned_rows_`.
+    max_epochs, min_rows: refuse a fit beyond them, or a call on fewer common rows.
+    min_batch_size: refuse a fit in smaller batches (the last of an epoch may be smaller). 2, the
+        default, is the least that works; the label party sees every row's output at any size.
+    max_outputs_per_row: outputs that a record may give over all fits and predictions of this
+        object, each epoch and each prediction being one. With as many outputs as features the
+        label party can compute the features up to a rotation, so None refuses at or above the
+        number of features; setting more is a decision to let it.
+    allow_label_party_without_features: without any of its own, the label party's outputs *are* the
+        scores of this side's features; refused by default. A column that says nothing counts as a
+        feature, so this guards against a mistake rather than against malice.
+
+    After `fit`: `state_` (this party's shares), `aligned_rows_`. `outputs_` counts outputs per
+    record, told apart by id or, without ids, by equal features. It lives with this object and in
+    memory only: fit again with the same object, not with a clone; the commands keep it on disk.
     """
 
     def __init__(
@@ -274,6 +249,9 @@ class FeatureContributor(_Side):
         max_abs: float = 64.0,
         max_epochs: int = 100,
         min_rows: int = 2,
+        min_batch_size: int = 2,
+        max_outputs_per_row: int | None = None,
+        allow_label_party_without_features: bool = False,
         threads: int = 1,
     ) -> None:
         self.engine = engine
@@ -282,23 +260,29 @@ class FeatureContributor(_Side):
         self.max_abs = max_abs
         self.max_epochs = max_epochs
         self.min_rows = min_rows
+        self.min_batch_size = min_batch_size
+        self.max_outputs_per_row = max_outputs_per_row
+        self.allow_label_party_without_features = allow_label_party_without_features
         self.threads = threads
 
     def fit(
         self, X: Any, *, channel: Channel, ids: Sequence[object] | None = None
     ) -> FeatureContributor:
         """Take part in the label party's `fit`."""
-        encoded = encode_matrix(X, self.max_abs)
-        matrix, kept = _align(channel, encoded, ids, leads=False, minimum=self.min_rows)
+        return run_role(channel, lambda end: self._fit(end, X, ids))
+
+    def _fit(self, channel: Channel, x: Any, ids: Sequence[object] | None) -> FeatureContributor:
+        encoded = encode_matrix(x, self.max_abs)
+        aligned = align_rows(channel, encoded, ids, leads=False, minimum=self.min_rows)
+        matrix = aligned.matrix
         call = channel.receive(FitCall)
         self._check(call, len(matrix))
         plan = TrainingPlan(call.rows, call.epochs, call.batch_size, call.seed, test_fraction=0.0)
-        layer = agree_feature(
-            channel, matrix, self._resources(), kept_rows=len(matrix), engine=self.engine
-        )
+        layer = self._agree(channel, matrix, kept_rows=len(matrix))
         plan.budgets(layer.spec, decays=layer.decays)
+        self._count(aligned.records, call.epochs, matrix)
         follow_training(FeatureSource(layer), matrix, plan)
-        self.aligned_rows_ = kept
+        self.aligned_rows_ = aligned.kept
         self.state_: FeatureState = layer.state
         self.n_features_in_ = matrix.shape[1]
         return self
@@ -307,58 +291,60 @@ class FeatureContributor(_Side):
         self, X: Any, *, channel: Channel, ids: Sequence[object] | None = None
     ) -> None:
         """Take part in the label party's `predict_proba`, `predict` or `score`."""
-        if not hasattr(self, "state_"):
-            raise UsageError("this estimator is not fitted; call fit first")
-        encoded = encode_matrix(X, self.max_abs)
-        matrix, kept = _align(channel, encoded, ids, leads=False, minimum=self.min_rows)
-        call = channel.receive(PredictCall)
-        if call.rows != len(matrix):
-            raise PeerError(f"got {call.rows} rows to score; want {len(matrix)}")
-        layer = agree_feature(
-            channel,
-            matrix,
-            self._resources(),
-            kept_rows=0,
-            engine=self.engine,
-            state=self.state_,
-        )
-        follow_prediction(FeatureSource(layer), matrix)
-        self.aligned_rows_ = kept
+        run_role(channel, lambda end: self._predict(end, X, ids))
 
     predict = predict_proba
     score = predict_proba
+
+    def _predict(self, channel: Channel, x: Any, ids: Sequence[object] | None) -> None:
+        self._check_fitted()
+        encoded = encode_matrix(x, self.max_abs)
+        aligned = align_rows(channel, encoded, ids, leads=False, minimum=self.min_rows)
+        matrix = aligned.matrix
+        call = channel.receive(PredictCall)
+        if call.rows != len(matrix):
+            raise PeerError(f"got {call.rows} rows to score; want {len(matrix)}")
+        layer = self._agree(channel, matrix, kept_rows=0, state=self.state_)
+        self._count(aligned.records, 1, matrix)
+        follow_prediction(FeatureSource(layer), matrix)
+        self.aligned_rows_ = aligned.kept
+
+    def _agree(
+        self,
+        channel: Channel,
+        matrix: FixedMatrix,
+        *,
+        kept_rows: int,
+        state: FeatureState | None = None,
+    ) -> FeatureMatMul:
+        return agree_feature(
+            channel,
+            matrix,
+            self._resources(),
+            kept_rows=kept_rows,
+            engine=self.engine,
+            min_label_columns=0 if self.allow_label_party_without_features else 1,
+            max_outputs=1,
+            min_mask_bits=_MIN_MASK_BITS,
+            state=state,
+        )
 
     def _check(self, call: FitCall, rows: int) -> None:
         if call.rows != rows:
             raise PeerError(f"got a fit over {call.rows} rows; want {rows}")
         if not 1 <= call.epochs <= self.max_epochs:
             raise PeerError(f"got {call.epochs} epochs; this side allows 1 .. {self.max_epochs}")
-        if call.batch_size < 2 or len(call.seed) > 64:
-            raise PeerError(f"got batches of {call.batch_size} rows; want at least 2")
+        least = max(2, self.min_batch_size)
+        if call.batch_size < least:
+            raise PeerError(f"got batches of {call.batch_size} rows; want at least {least}")
+        if len(call.seed) > _MAX_SEED_BYTES:
+            raise PeerError(f"got a seed of {len(call.seed)} bytes; want {_MAX_SEED_BYTES} at most")
 
-
-def _align(
-    channel: Channel,
-    matrix: FixedMatrix,
-    ids: Sequence[object] | None,
-    *,
-    leads: bool,
-    minimum: int = 1,
-) -> tuple[FixedMatrix, NDArray[np.int64]]:
-    if len(matrix) < minimum:
-        raise UsageError(f"got {len(matrix)} rows; want at least {minimum}")
-    if ids is None:
-        return matrix, np.arange(len(matrix), dtype=np.int64)
-    if len(ids) != len(matrix):
-        raise UsageError(f"got {len(ids)} ids for {len(matrix)} rows")
-    whole = all(isinstance(value, int | np.integer) for value in ids)
-    types = [IdType.INTEGER if whole else IdType.TEXT]
-    encoded = encode_ids([ids], types, "ids")
-    parties = (channel.local, channel.remote)
-    label, feature = parties if leads else parties[::-1]
-    context = alignment_context(b"", label, feature, normaliser_id(types))
-    if leads:
-        rows = align_label(channel, encoded, context).rows
-    else:
-        rows = align_feature(channel, encoded, context, min_intersection=minimum).rows
-    return matrix.take(rows), rows
+    def _count(self, records: Sequence[bytes], outputs: int, matrix: FixedMatrix) -> None:
+        """Count before the first output leaves, so that what breaks off is counted too."""
+        limit = self.max_outputs_per_row
+        if limit is None:
+            limit = matrix.shape[1] - 1
+        if not hasattr(self, "outputs_"):
+            self.outputs_ = OutputCount()
+        self.outputs_.add(records, outputs, limit)

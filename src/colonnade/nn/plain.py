@@ -7,11 +7,18 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import expit
 
 from colonnade.nn.plan import TrainingPlan
 from colonnade.protocol.sgd import SharedSgd
 
-__all__ = ["PlainRegression", "fit_plain"]
+__all__ = ["PlainRegression", "fit_plain", "sigmoid"]
+
+
+def sigmoid(logits: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Probabilities 1 / (1 + exp(-z)) of logits of any size, to full precision at both ends."""
+    probabilities: NDArray[np.float64] = expit(logits)
+    return probabilities
 
 
 class PlainRegression:
@@ -63,7 +70,7 @@ def fit_plain(
         for rows in plan.batches(epoch):
             z = model.logits(rows)[:, 0]
             total += float(np.sum(np.logaddexp(0.0, z) - y[rows] * z))
-            dz = (1.0 / (1.0 + np.exp(-z)) - y[rows]) / len(rows)
+            dz = (sigmoid(z) - y[rows]) / len(rows)
             model.step(rows, dz[:, None])
         losses.append(total / len(plan.split.train))
     return model.logits(plan.split.test), losses

@@ -21,12 +21,14 @@ from colonnade.party.job import load_job
 from colonnade.party.progress import JsonReporter, Reporter, RichReporter, printable
 from colonnade.party.report import metrics_table, outbox_table, runs_table
 from colonnade.party.run_folder import ERROR, FAILED, RunFolder, list_runs
+from colonnade.wire.messages import one_line
 
 __all__ = ["main"]
 
 _FAILED = 1
 _USAGE = 2
 _INTERRUPTED = 130
+_LONGEST_ERROR = 10_000
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -38,7 +40,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         command: Callable[[argparse.Namespace], int] = options.command
         return command(options)
     except ColonnadeError as error:
-        _say(console, f"error: {printable(str(error))}", style="bold red")
+        _say(console, f"error: {one_line(str(error), _LONGEST_ERROR)}", style="bold red")
         return _USAGE if isinstance(error, UsageError) else _FAILED
     except KeyboardInterrupt:
         _say(console, "stopped; the other side of a running job was told")
@@ -204,7 +206,7 @@ def show_run(path: Path, console: Console) -> None:
             console.print(metrics_table("Test records", results))
     for warning in folder.read_json("warnings.json"):
         _say(console, f"WARNING {warning}")
-    console.print(outbox_table(folder.run_id, folder.read_json("outbox.json")))
+    console.print(outbox_table(facts["party"], folder.read_json("outbox.json")))
     _say(console, f"run folder: {folder.path}")
 
 
@@ -273,7 +275,11 @@ def _add_init(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
         "--data customers.csv\n  colonnade init --renew bank.toml",
     )
     parser.add_argument("name", nargs="?", help="this party's name")
-    parser.add_argument("--role", choices=("label", "feature"), help="who holds the labels")
+    parser.add_argument(
+        "--role",
+        choices=("label", "feature"),
+        help="this party's role: it holds the labels, or further columns",
+    )
     parser.add_argument("--peer", help="the other party's name")
     where = parser.add_mutually_exclusive_group()
     where.add_argument("--listen", metavar="HOST:PORT", help="wait for the peer at this address")
@@ -296,7 +302,7 @@ def _add_serve(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         "colonnade serve --config telecom.toml\n"
         "  colonnade serve --config telecom.toml --dry-run   # show jobs, run none",
     )
-    _add_common(parser)
+    _add_common(parser, "show each job and refuse it; go on serving")
     parser.add_argument("--jobs", type=_positive, metavar="N", help="stop after N jobs")
 
 
@@ -309,7 +315,7 @@ def _add_train(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         "colonnade train --config bank.toml job.toml\n"
         "  colonnade train --config bank.toml job.toml --dry-run   # show both sides, run nothing",
     )
-    _add_common(parser)
+    _add_common(parser, "show what would run on both sides, then stop")
     parser.add_argument("job", type=Path, help="the job file (TOML)")
 
 
@@ -322,7 +328,7 @@ def _add_predict(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "colonnade predict --config bank.toml --model runs/first-job-... --data new.csv "
         "--output scores.csv",
     )
-    _add_common(parser)
+    _add_common(parser, "show what would run on both sides, then stop")
     parser.add_argument("--model", type=Path, required=True, help="a finished run's folder")
     parser.add_argument("--data", type=Path, required=True, help="new records, same form")
     parser.add_argument("--output", type=Path, required=True, help="CSV file to write")
@@ -358,11 +364,9 @@ def _add_others(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
     )
 
 
-def _add_common(parser: argparse.ArgumentParser) -> None:
+def _add_common(parser: argparse.ArgumentParser, dry_run: str) -> None:
     parser.add_argument("--config", type=Path, required=True, help="this party's configuration")
-    parser.add_argument(
-        "--dry-run", action="store_true", help="show what would run on both sides, then stop"
-    )
+    parser.add_argument("--dry-run", action="store_true", help=dry_run)
     parser.add_argument(
         "--progress", choices=("bars", "json"), default="bars", help="how to show progress"
     )

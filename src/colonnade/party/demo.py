@@ -331,7 +331,7 @@ def _facts(metrics: dict[str, Any], new: dict[str, float | int], seconds: float)
 
 def _joined(folder: Path, clinic: RunFolder) -> dict[str, float | int]:
     """The same model in plain text on both parties' columns, same rows, batches and test part."""
-    job = Job.from_wire(clinic.read_text("job.json").strip().encode(), _CLINIC)
+    job = Job.from_card(clinic.read_text("job.json"))
     configs: list[PartyConfig] = [
         load_party_config(folder / f"{party}.toml") for party in (_CLINIC, _LABORATORY)
     ]

@@ -16,7 +16,6 @@ from colonnade.party.model import StoredModel, find_model
 from colonnade.party.request import Request
 from colonnade.party.run_folder import RunFolder
 from colonnade.party.session import (
-    align,
     finish_exchange,
     layer_settings,
     resources,
@@ -43,8 +42,10 @@ def serve_prediction(session: FeatureSession, proposal: PredictProposal) -> str:
             f"{session.config.name!r} says {session.config.keys.modulus_bits}"
         )
     path = session.config.predict.path or session.config.data.path
+    session.check_unseen(model.job, "predict", proposal.rows)
     source = session.load(
-        load_source(session.config.data, path=path, preprocessor=model.preprocessor)
+        model.job,
+        lambda: load_source(session.config.data, path=path, preprocessor=model.preprocessor),
     )
     request = _prediction_request(session, proposal, model, source)
     if not session.approve(request, dry_run=proposal.dry_run):
@@ -75,6 +76,7 @@ def _prediction_request(
         job=model.job,
         columns=source.columns,
         feature_columns=source.matrix.shape[1],
+        independent_columns=source.independent_columns,
         label_columns=label_columns,
         feature_rows=len(source),
         label_rows=proposal.rows,
@@ -89,19 +91,10 @@ def _score(
 ) -> int:
     channel, config, job = session.channel, session.config, model.job
     started = time.monotonic()
-    aligned = align(
-        channel,
-        config,
-        source,
-        folder.run_id,
-        session.reporter,
-        peer_records=request.label_rows,
-        min_intersection=config.predict.min_intersection,
-    )
+    aligned = session.align(request, source, folder.run_id)
     x = source.matrix.take(aligned.rows)
-    session.count_outputs(source, aligned.rows, np.ones(aligned.size, np.int64))
     layer = agree_feature(
-        channel,
+        session.counting(source, aligned, np.ones(aligned.size, np.int64)),
         x,
         resources(config, job),
         kept_rows=0,

@@ -15,15 +15,12 @@ from colonnade.party.feature_predict import serve_prediction
 from colonnade.party.feature_session import FeatureSession, ServeOptions
 from colonnade.party.job import Job, load_job
 from colonnade.party.messages import PredictProposal, TrainProposal
-from colonnade.party.model import ModelCard, store_model
 from colonnade.party.progress import Reporter
 from colonnade.party.request import Request
 from colonnade.party.run_folder import RunFolder
 from colonnade.party.session import (
-    align,
     budget_notes,
-    exchange_pair,
-    finish_exchange,
+    keep_model,
     layer_settings,
     plan_of,
     prepared,
@@ -52,7 +49,9 @@ def handle_session(
 
 
 def _serve(session: FeatureSession) -> str:
-    say_hello(session.channel, session.config, session.config.keys.modulus_bits)
+    config, agreed = session.config, session.config.approval.job
+    job = None if agreed is None else load_job(agreed)
+    say_hello(session.channel, config, config.keys.modulus_bits, job)
     proposal = session.channel.receive(TrainProposal, PredictProposal)
     if isinstance(proposal, TrainProposal):
         return _train(session, proposal)
@@ -62,9 +61,9 @@ def _serve(session: FeatureSession) -> str:
 def _train(session: FeatureSession, proposal: TrainProposal) -> str:
     job = Job.from_wire(proposal.job, session.channel.remote)
     _check_job(session, job)
-    source = session.load(
-        load_source(session.config.data, choice=job.columns_of(session.config.name))
-    )
+    session.check_unseen(job, "train", proposal.rows)
+    choice = job.columns_of(session.config.name)
+    source = session.load(job, lambda: load_source(session.config.data, choice=choice))
     request = _training_request(session, proposal, job, source)
     if not session.approve(request, dry_run=proposal.dry_run):
         return f"dry run of {job.name!r} shown; nothing was aligned, no run folder is left"
@@ -113,6 +112,7 @@ def _training_request(
         job=job,
         columns=source.columns,
         feature_columns=source.matrix.shape[1],
+        independent_columns=source.independent_columns,
         label_columns=proposal.columns,
         feature_rows=len(source),
         label_rows=proposal.rows,
@@ -127,21 +127,12 @@ def _fit_and_store(
 ) -> None:
     channel, config, job = session.channel, session.config, request.job
     started = time.monotonic()
-    aligned = align(
-        channel,
-        config,
-        source,
-        folder.run_id,
-        session.reporter,
-        peer_records=request.label_rows,
-        min_intersection=config.approval.min_intersection,
-    )
+    aligned = session.align(request, source, folder.run_id)
     x = source.matrix.take(aligned.rows)
     plan = plan_of(job, aligned.size)
-    session.count_outputs(source, aligned.rows, plan.scorings)
     with prepared(resources(config, job)) as means:
         layer = agree_feature(
-            channel,
+            session.counting(source, aligned, plan.scorings),
             x,
             means,
             kept_rows=plan.rows,
@@ -151,19 +142,6 @@ def _fit_and_store(
         for line in budget_notes(layer.spec, plan, job):
             session.reporter.note(line)
         follow_training(FeatureSource(layer), x, plan, session.observer("train", plan.epochs))
-    pair = exchange_pair(channel, folder.run_id, job, aligned.digest, "feature")
-    card = ModelCard(
-        role="feature",
-        party=config.name,
-        peer=channel.remote,
-        run=folder.run_id,
-        pair=pair,
-        job=job.to_wire().decode(),
-        columns=source.columns,
-        updates=layer.updates,
-    )
-    store_model(folder, card, layer.state.tensors(), source.preprocessor, None)
-    folder.write_tensors("rows.safetensors", {"rows": aligned.rows}, {"run": folder.run_id})
-    finish_exchange(channel)
+    keep_model(channel, folder, job, source, aligned, layer, {})
     seconds = round(time.monotonic() - started, 3)
     session.write_outbox(folder, {"kind": "train", "records": aligned.size, "seconds": seconds})

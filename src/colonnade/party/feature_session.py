@@ -1,10 +1,11 @@
-"""What every session of a feature party does: load, show, decide, answer, count, report."""
+"""What every session of a feature party does: load, show, decide, answer, align, count, report."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import NoReturn, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,18 +13,25 @@ from rich.console import Console
 
 from colonnade.errors import IntegrityError, UsageError
 from colonnade.nn.training import CallDone, Observer
-from colonnade.party.approval import ask_operator, decide
+from colonnade.party.approval import Refusal, ask_operator, decide, decide_unseen
 from colonnade.party.config import PartyConfig
+from colonnade.party.job import Job
 from colonnade.party.ledger import Ledger
 from colonnade.party.messages import Verdict
 from colonnade.party.progress import Reporter
 from colonnade.party.report import outbox_rows, outbox_table, print_text
 from colonnade.party.request import Request, describe, show_request
 from colonnade.party.run_folder import RunFolder
-from colonnade.party.source import Source
-from colonnade.wire.channel import Channel
+from colonnade.party.session import align
+from colonnade.party.source import NotOfferedError, Source
+from colonnade.protocol.matmul_messages import ForwardCall
+from colonnade.protocol.psi import Alignment
+from colonnade.wire.channel import Channel, Meter
+from colonnade.wire.messages import Message
 
 __all__ = ["FeatureSession", "ServeOptions"]
+
+_T = TypeVar("_T", bound=Message)
 
 
 @dataclass(frozen=True)
@@ -47,8 +55,34 @@ class FeatureSession:
     def _ledger(self) -> Ledger:
         return Ledger(self.config.run.folder, self.channel.remote)
 
-    def load(self, source: Source) -> Source:
-        """Note what reading and preprocessing had to say."""
+    def check_unseen(self, job: Job, kind: str, label_rows: int) -> None:
+        """Refuse what exceeds a limit whatever the file holds, before the file is read.
+
+        Raises
+            UsageError: refused here; the label party was told the reason.
+        """
+        refusal = decide_unseen(
+            job,
+            kind,
+            label_rows,
+            self.config.approval,
+            own=self.config.name,
+            minimum=self._minimum(kind),
+        )
+        if refusal is not None:
+            self._refuse(refusal, job)
+
+    def load(self, job: Job, read: Callable[[], Source]) -> Source:
+        """Read the file, and note what reading and preprocessing had to say.
+
+        Raises
+            UsageError: the job asks for columns that are not offered; the label party was refused.
+        """
+        try:
+            source = read()
+        except NotOfferedError as error:
+            reason = "the job asks for columns that this party does not offer; ask it for the names"
+            self._refuse(Refusal(reason, str(error)), job)
         for line in source.notes:
             self.reporter.note(line)
         return source
@@ -58,12 +92,29 @@ class FeatureSession:
         with self.paths_stay_here("the count of outputs per row"):
             return int(self._ledger.counts(source.ids).max(initial=0))
 
-    def count_outputs(
-        self, source: Source, rows: NDArray[np.int64], outputs: NDArray[np.int64]
-    ) -> None:
-        """Count what the records at `rows` are about to give, before any of it leaves."""
-        with self.paths_stay_here("the count of outputs per row"):
-            self._ledger.add([source.ids[row] for row in rows], outputs)
+    def align(self, request: Request, source: Source, run: str) -> Alignment:
+        """Find the common records, at least as many as the limit for this kind of job."""
+        return align(
+            self.channel,
+            self.config,
+            source,
+            run,
+            self.reporter,
+            peer_records=request.label_rows,
+            min_intersection=self._minimum(request.kind),
+        )
+
+    def counting(self, source: Source, aligned: Alignment, outputs: NDArray[np.int64]) -> Channel:
+        """The channel, which counts the outputs of the aligned records when the first is asked for.
+
+        So a job that cannot run costs nothing, and nothing leaves that was not counted.
+        """
+
+        def count() -> None:
+            with self.paths_stay_here("the count of outputs per row"):
+                self._ledger.add([source.ids[row] for row in aligned.rows], outputs)
+
+        return _CountingChannel(self.channel, count)
 
     @contextlib.contextmanager
     def paths_stay_here(self, what: str) -> Iterator[None]:
@@ -73,8 +124,8 @@ class FeatureSession:
         except IntegrityError as error:
             self.reporter.note(str(error))
             raise IntegrityError(
-                f"{what} at {self.config.name!r} is damaged; its operator can see which file, and "
-                "restore it from a backup"
+                f"{what} at {self.config.name!r} is damaged or cannot be used; its operator can "
+                "see which file and why, and restore it from a backup"
             ) from error
 
     def approve(self, request: Request, *, dry_run: bool) -> bool:
@@ -84,30 +135,38 @@ class FeatureSession:
             UsageError: refused here; the label party was told the reason.
         """
         show_request(request, self.options.console)
-        config, minimum = self.config, self.config.approval.min_intersection
-        if request.kind == "predict":
-            minimum = config.predict.min_intersection
-        refusal = decide(request, config.approval, minimum=minimum)
+        approval = self.config.approval
+        refusal = decide(request, approval, minimum=self._minimum(request.kind))
         shown_only = dry_run or self.options.dry_run
-        if refusal is None and config.approval.mode == "ask" and not shown_only:
+        if refusal is None and approval.mode == "ask" and not shown_only:
             refusal = ask_operator(request, self.options.console)
-        reason = refusal.reason if refusal is not None else ""
-        if not reason and self.options.dry_run and not dry_run:
+        if refusal is not None:
+            self._refuse(refusal, request.job)
+        if self.options.dry_run and not dry_run:
             reason = "this party only shows jobs now (serve --dry-run); this one is in its limits"
+            self.channel.send(Verdict.refusal(reason))
+            return False
         self.channel.send(
             Verdict(
-                accepted=not reason,
-                reason=reason,
+                accepted=True,
+                reason="",
                 rows=request.feature_rows,
                 columns=request.feature_columns,
+                independent_columns=request.independent_columns,
                 outputs_before=request.outputs_before,
                 warnings=request.warnings(),
             )
         )
-        if refusal is not None:
-            detail = f" ({refusal.detail})" if refusal.detail else ""
-            raise UsageError(f"refused the job {request.job.name!r}: {reason}{detail}")
         return not shown_only
+
+    def _minimum(self, kind: str) -> int:
+        limits = self.config.predict if kind == "predict" else self.config.approval
+        return limits.min_intersection
+
+    def _refuse(self, refusal: Refusal, job: Job) -> NoReturn:
+        self.channel.send(Verdict.refusal(refusal.reason))
+        detail = f" ({refusal.detail})" if refusal.detail else ""
+        raise UsageError(f"refused the job {job.name!r}: {refusal.reason}{detail}")
 
     def observer(self, step: str, epochs: int) -> Observer:
         """Turn calls that are done into progress."""
@@ -127,8 +186,42 @@ class FeatureSession:
         """Keep and show everything that left this party, and the facts of the run."""
         rows = outbox_rows(self.channel.meter)
         folder.write_json("outbox.json", rows)
-        folder.write_json("run.json", {**facts, "peer": self.channel.remote})
+        parties = {"party": self.config.name, "peer": self.channel.remote}
+        folder.write_json("run.json", {**facts, **parties})
         table = outbox_table(self.config.name, rows)
         text = "\n".join(self.reporter.transcript) + "\n" + print_text(table)
         folder.write_text("report.txt", text)
         self.options.console.print(table)
+
+
+class _CountingChannel:
+    """The session's channel; calls `count` once, between the first forward call and its answer."""
+
+    def __init__(self, inner: Channel, count: Callable[[], None]) -> None:
+        self._inner = inner
+        self._count: Callable[[], None] | None = count
+
+    @property
+    def local(self) -> str:
+        return self._inner.local
+
+    @property
+    def remote(self) -> str:
+        return self._inner.remote
+
+    @property
+    def meter(self) -> Meter:
+        return self._inner.meter
+
+    def send(self, message: Message) -> None:
+        self._inner.send(message)
+
+    def receive(self, *types: type[_T], timeout_s: float | None = None) -> _T:
+        message = self._inner.receive(*types, timeout_s=timeout_s)
+        if self._count is not None and isinstance(message, ForwardCall):
+            self._count()
+            self._count = None
+        return message
+
+    def close(self) -> None:
+        self._inner.close()

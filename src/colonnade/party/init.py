@@ -13,8 +13,12 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+
+from colonnade.data.cells import parse_numbers
 from colonnade.data.readers import read_table
 from colonnade.data.schema import infer_types, suggested_scaling
+from colonnade.data.table import Table
 from colonnade.errors import UsageError
 from colonnade.party.certificates import make_identity, renew_certificate
 from colonnade.party.config import Role, check_party_config, read_party_config
@@ -29,6 +33,9 @@ README_FILE = "README.txt"
 
 # A longer list would bury the rest of the file; "*" offers the same columns.
 _MOST_LISTED_COLUMNS = 200
+# Missing numbers are told of these many columns by name.
+_MOST_NAMED = 3
+_NUMBERS = ("numeric", "whole")
 _ID_NAMES = ("id", "uid", "key")
 _LABEL_NAMES = ("label", "target", "y", "class", "outcome")
 
@@ -43,6 +50,7 @@ class _DataText:
     offer: str
     scaling: str
     confirm: str  # a comment
+    missing: str = ""  # a comment line
 
 
 def write_party(
@@ -164,6 +172,22 @@ def _look_at(data: Path, directory: Path, role: Role) -> _DataText:
         scaling=scaling,
         confirm=f"# CONFIRM: {len(table)} rows, {len(table.names)} columns. What is an id, what is "
         "offered\n# and each type (after each name) were guessed from the file.",
+        missing=_missing_comment(table, [name for name in features if types[name] in _NUMBERS]),
+    )
+
+
+def _missing_comment(table: Table, columns: list[str]) -> str:
+    """How many numbers are missing where, or nothing."""
+    counts = {name: int(np.isnan(parse_numbers(table, name)).sum()) for name in columns}
+    holes = {name: count for name, count in counts.items() if count}
+    if not holes:
+        return ""
+    worst = sorted(holes, key=lambda name: -holes[name])[:_MOST_NAMED]
+    named = ", ".join(f"{name!r} {holes[name]}" for name in worst)
+    more = f", and {len(holes) - len(worst)} more columns" if len(holes) > len(worst) else ""
+    return (
+        f"# CONFIRM: {sum(holes.values())} numbers are missing ({named}{more}).\n"
+        '# Fill them in, leave the columns out, or choose "median"; "error" stops at the first.\n'
     )
 
 
@@ -229,6 +253,7 @@ exclude = []
 # How numbers are scaled: "standard", "minmax", "maxabs" or "none".
 scaling = {data.scaling}
 # What a missing number becomes: "mean", "median" or "zero"; "error" refuses it.
+{data.missing}\
 missing = "error"
 # Add a 0/1 column that says where a number was missing.
 missing_indicator = false

@@ -1,9 +1,9 @@
 """The job: everything both parties must agree on before a training run, and nothing else.
 
 The label party writes it as TOML. The feature party receives `Job.to_wire` bytes, checks them with
-the same rules (`Job.from_wire`) and shows them before it approves. Both sides compare
-`Job.digest` in their hello. A job holds no secret: its seed is public randomness that orders rows;
-masks, keys and initial weights never come from it.
+the same rules (`Job.from_wire`) and shows them before it approves. Where it has a file of the job
+that was agreed on beforehand, both sides compare `Job.terms` in their hello. A job holds no secret:
+its seed is public randomness that orders rows; masks, keys and initial weights never come from it.
 """
 
 from __future__ import annotations
@@ -19,8 +19,9 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
-from colonnade.errors import PeerError, UsageError
+from colonnade.errors import IntegrityError, PeerError, UsageError
 from colonnade.party.parsing import PartyName, Place, RunName, build, nearest, read_toml
+from colonnade.wire.messages import one_line
 
 __all__ = ["ColumnChoice", "Job", "load_job"]
 
@@ -33,6 +34,7 @@ PROTECTIONS = ("blindfl", "insecure_plain")
 _MAX_WIRE_BYTES = 4 << 20
 _DIGEST_DOMAIN = b"colonnade job/1\n"
 _SEED_BYTES = 32
+_LONGEST_TERM = 80
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,6 +109,17 @@ class Job:
         """SHA-256 of the canonical bytes, in hexadecimal."""
         return hashlib.sha256(_DIGEST_DOMAIN + self.to_wire()).hexdigest()
 
+    def terms(self) -> dict[str, str]:
+        """What two sides that agreed on this job beforehand compare, as short texts.
+
+        `job` is a digest of everything but the seed, which each run draws; `job.<key>` are the
+        keys one by one, so that a difference can be named; long values are digests as well.
+        """
+        agreed = dataclasses.replace(self, seed="0" * (2 * _SEED_BYTES))
+        plain = {k: v for k, v in dataclasses.asdict(agreed).items() if k != "seed"}
+        texts = {f"job.{key}": _short(value) for key, value in plain.items()}
+        return {"job": agreed.digest(), **texts}
+
     @classmethod
     def from_wire(cls, data: bytes, sender: str) -> Job:
         """Check and rebuild the job that `sender` sent with `to_wire`.
@@ -120,12 +133,30 @@ class Job:
         try:
             job = _checked(msgspec.json.decode(data, type=dict[str, Any]), source)
         except UsageError as error:
-            raise PeerError(str(error)) from None
+            # The message may quote keys of the peer's own making.
+            raise PeerError(one_line(str(error))) from None
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            raise PeerError(f"{source} is malformed: {error}") from None
+            raise PeerError(one_line(f"{source} is malformed: {error}")) from None
         if job.to_wire() != data:
             raise PeerError(f"{source} is not in canonical form; want the bytes of Job.to_wire")
         return job
+
+    @classmethod
+    def from_card(cls, text: str) -> Job:
+        """Rebuild the job that a run folder of this party keeps.
+
+        Keys that a later release added have their defaults, as in a job file.
+
+        Raises
+            IntegrityError: not such a job.
+        """
+        try:
+            return _checked(msgspec.json.decode(text, type=dict[str, Any]), "the stored job")
+        except (UsageError, msgspec.DecodeError, RecursionError) as error:
+            raise IntegrityError(
+                f"the stored job cannot be read: {error}; restore the run folder from a backup, or "
+                "use the release that wrote it"
+            ) from None
 
 
 def load_job(path: Path) -> Job:
@@ -156,6 +187,13 @@ def _checked(table: dict[str, Any], source: str) -> Job:
             "want at most 0.9; leave rows to train on"
         )
     return job
+
+
+def _short(value: object) -> str:
+    text = json.dumps(value, sort_keys=True)
+    if len(text) <= _LONGEST_TERM:
+        return text
+    return f"sha256 {hashlib.sha256(text.encode()).hexdigest()[:32]}"
 
 
 def _check_parties(job: Job, place: Place) -> None:

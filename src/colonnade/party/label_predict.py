@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -35,6 +36,7 @@ from colonnade.party.session import (
     want_label_party,
 )
 from colonnade.party.source import Source, load_source
+from colonnade.party.storage import write_new
 from colonnade.protocol.agreement import agree_label
 from colonnade.protocol.psi import Alignment
 from colonnade.wire.channel import Channel
@@ -143,6 +145,7 @@ class _Scoring:
                 "records": aligned.size,
                 "unknown": unknown,
                 "seconds": round(time.monotonic() - started, 3),
+                "party": self.config.name,
                 "peer": channel.remote,
                 "model": model.card.run,
                 "pair": model.card.pair,
@@ -205,9 +208,8 @@ def _write_predictions(
 
 
 def _write_csv(path: Path, header: list[str], rows: Sequence[Sequence[object]]) -> None:
-    temporary = path.with_name(path.name + ".tmp")
-    with temporary.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.writer(file)
-        writer.writerow(header)
-        writer.writerows(rows)
-    temporary.replace(path)
+    text = io.StringIO(newline="")
+    writer = csv.writer(text)
+    writer.writerow(header)
+    writer.writerows(rows)
+    write_new(path, text.getvalue().encode())

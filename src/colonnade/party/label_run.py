@@ -20,7 +20,6 @@ from colonnade.party.config import PartyConfig
 from colonnade.party.job import Job
 from colonnade.party.messages import TrainProposal
 from colonnade.party.metrics import binary_metrics
-from colonnade.party.model import ModelCard, store_model
 from colonnade.party.progress import Reporter
 from colonnade.party.proposal import LabelOptions, await_verdict
 from colonnade.party.report import loss_curve_png, metrics_table, outbox_rows, print_text
@@ -29,8 +28,7 @@ from colonnade.party.run_folder import RunFolder
 from colonnade.party.session import (
     align,
     budget_notes,
-    exchange_pair,
-    finish_exchange,
+    keep_model,
     layer_settings,
     new_run_id,
     open_channel,
@@ -87,7 +85,7 @@ class _Training:
     reporter: Reporter
 
     def run(self, options: LabelOptions) -> Path | None:
-        say_hello(self.channel, self.config, self.job.modulus_bits)
+        say_hello(self.channel, self.config, self.job.modulus_bits, self.job)
         proposal = TrainProposal(
             run=new_run_id(self.job.name),
             job=self.job.to_wire(),
@@ -137,26 +135,15 @@ class _Training:
                 self.reporter.note(line)
             top, history = _fit(layer, x, y, plan, job, self.reporter)
         seconds = {"align": ready - started, "train": time.monotonic() - ready}
-        pair = exchange_pair(channel, folder.run_id, job, aligned.digest, "label")
-        card = ModelCard(
-            role="label",
-            party=config.name,
-            peer=channel.remote,
-            run=folder.run_id,
-            pair=pair,
-            job=job.to_wire().decode(),
-            columns=source.columns,
-            updates=layer.updates,
+        # First what the peer waits for; the baseline may take as long as it likes.
+        keep_model(
+            channel, folder, job, source, aligned, layer, {"bias": top.bias.detach().numpy()}
         )
-        tensors = {**layer.state.tensors(), "bias": top.bias.detach().numpy()}
-        store_model(folder, card, tensors, source.preprocessor, source.mapping)
-        folder.write_tensors("rows.safetensors", {"rows": aligned.rows}, {"run": folder.run_id})
         results = _results(history, x, y, plan, job)
         _write_results(folder, channel.meter, seconds, results, history)
-        finish_exchange(channel)
         total = round(sum(seconds.values()), 3)
         facts = {"kind": "train", "records": aligned.size, "seconds": total}
-        folder.write_json("run.json", {**facts, "peer": channel.remote})
+        folder.write_json("run.json", {**facts, "party": config.name, "peer": channel.remote})
         folder.write_json("outbox.json", outbox_rows(channel.meter))
         _write_report(folder, channel.meter, seconds, results, self.reporter)
 

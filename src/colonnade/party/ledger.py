@@ -3,7 +3,8 @@
 Every scoring of a row gives the label party OUT equations in the row's features; at d_A outputs a
 row they determine the features up to a rotation (design.md §7). The count is kept by *record*, for
 each label party, across jobs, broken runs and predictions, whatever the file is called. It is added
-durably before the first output leaves, so that a run that breaks off is never forgotten.
+durably before the first output leaves, so that a run that breaks off is never forgotten; several
+services may count in one folder at the same time.
 
 Records are filed under a keyed hash of their id; the key stays in the same file.
 """
@@ -11,7 +12,6 @@ Records are filed under a keyed hash of their id; the key stays in the same file
 from __future__ import annotations
 
 import hashlib
-import os
 import secrets
 from collections.abc import Sequence
 from pathlib import Path
@@ -22,7 +22,8 @@ import safetensors.numpy
 from numpy.typing import NDArray
 from safetensors import SafetensorError
 
-from colonnade.errors import IntegrityError
+from colonnade.errors import StorageError
+from colonnade.party.storage import locked, on_disk, write_whole
 
 __all__ = ["Ledger"]
 
@@ -44,7 +45,7 @@ class Ledger:
         """Outputs given so far for each encoded id, int64 (ids,).
 
         Raises
-            IntegrityError: the file is damaged.
+            StorageError: the file is damaged or cannot be read.
         """
         key, tags, counts = self._read()
         return _look_up(tags, counts, _tags(key, ids))
@@ -53,24 +54,29 @@ class Ledger:
         """Count `outputs[i]` more for the distinct `ids[i]`, durably.
 
         Raises
-            IntegrityError: the file is damaged; nothing is overwritten.
+            StorageError: the file is damaged, which is then not overwritten, or cannot be written.
         """
-        key, tags, counts = self._read()
-        new = _tags(key, ids)
-        totals = _look_up(tags, counts, new) + outputs
-        kept = ~np.isin(tags, new)
-        self._write(
-            key,
-            np.concatenate([tags[kept], new]),
-            np.concatenate([counts[kept], totals]),
-        )
+        with on_disk(self._path.parent):
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+        with locked(self._path.with_suffix(".lock")):
+            key, tags, counts = self._read()
+            new = _tags(key, ids)
+            totals = _look_up(tags, counts, new) + outputs
+            kept = ~np.isin(tags, new)
+            self._write(
+                key,
+                np.concatenate([tags[kept], new]),
+                np.concatenate([counts[kept], totals]),
+            )
 
     def _read(self) -> tuple[bytes, NDArray[np.bytes_], NDArray[np.int64]]:
         if not self._path.exists():
             empty = np.zeros(0, f"S{_TAG_BYTES}")
             return secrets.token_bytes(_KEY_BYTES), empty, np.zeros(0, np.int64)
         try:
-            found = safetensors.numpy.load(self._path.read_bytes())
+            with on_disk(self._path):
+                data = self._path.read_bytes()
+            found = safetensors.numpy.load(data)
             key, tags, counts = found["key"].tobytes(), found["tags"], found["counts"]
             if (
                 len(key) != _KEY_BYTES
@@ -82,7 +88,7 @@ class Ledger:
             ):
                 raise ValueError("its arrays do not fit together")
         except (SafetensorError, KeyError, ValueError, TypeError) as error:
-            raise IntegrityError(
+            raise StorageError(
                 f"{self._path} is damaged ({error}): restore it from a backup; without it the "
                 "count of outputs per row is lost"
             ) from None
@@ -97,14 +103,7 @@ class Ledger:
             "counts": counts[order],
         }
         data = safetensors.numpy.save(arrays, metadata={"version": _VERSION})
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = self._path.with_suffix(".tmp")
-        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(self._path)
+        write_whole(self._path, data)
 
 
 def _tags(key: bytes, ids: Sequence[bytes]) -> NDArray[np.bytes_]:

@@ -8,9 +8,10 @@ from __future__ import annotations
 from typing import Annotated, ClassVar
 
 from msgspec import Meta
+from msgspec.structs import force_setattr
 
 from colonnade.party.parsing import RunName
-from colonnade.wire.messages import Message
+from colonnade.wire.messages import Message, one_line
 
 __all__ = ["Finished", "PredictProposal", "TrainProposal", "Verdict"]
 
@@ -46,19 +47,42 @@ class PredictProposal(Message, frozen=True, kw_only=True):
 
 
 class Verdict(Message, frozen=True, kw_only=True):
-    """The feature party's answer to a proposal; `columns` are features after encoding."""
+    """The feature party's answer to a proposal. Made or received, its texts are one line each.
+
+    columns: features after encoding; independent_columns: at most so many of them vary on their
+    own. A refusal has no numbers and no warnings: they are for jobs that may run.
+    """
 
     TAG: ClassVar[str] = "party.verdict/1"
     LEAKS: ClassVar[str] = (
-        "whether the job is approved, the sender's row and column counts, outputs counted before"
+        "whether the job is approved; if so the sender's row and column counts, outputs counted "
+        "before, warnings; if not the limit"
     )
 
     accepted: bool
     reason: Reason
     rows: RowCount
     columns: ColumnCount
+    independent_columns: ColumnCount
     outputs_before: Annotated[int, Meta(ge=0, le=1 << 40)]
     warnings: Annotated[list[Reason], Meta(max_length=20)]
+
+    def __post_init__(self) -> None:
+        force_setattr(self, "reason", one_line(self.reason))
+        force_setattr(self, "warnings", [one_line(line) for line in self.warnings])
+
+    @classmethod
+    def refusal(cls, reason: str) -> Verdict:
+        """Refuse, and say nothing about this party's data."""
+        return cls(
+            accepted=False,
+            reason=reason,
+            rows=0,
+            columns=0,
+            independent_columns=0,
+            outputs_before=0,
+            warnings=[],
+        )
 
 
 class Finished(Message, frozen=True, kw_only=True):

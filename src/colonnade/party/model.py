@@ -6,7 +6,7 @@ used together.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from colonnade.data.labels import LabelMapping
 from colonnade.data.preprocess import Preprocessor
-from colonnade.errors import IntegrityError, PeerError, UsageError
+from colonnade.errors import IntegrityError, PeerError, StorageError, UsageError
 from colonnade.party.job import Job
 from colonnade.party.run_folder import RunFolder, list_runs
 from colonnade.protocol.matmul_steps import FeatureState, LabelState
@@ -51,8 +51,8 @@ class StoredModel:
     folder: Path
     card: ModelCard
     job: Job
-    tensors: dict[str, NDArray[Any]]
-    preprocessor: Preprocessor
+    tensors: dict[str, NDArray[Any]] = field(repr=False)
+    preprocessor: Preprocessor = field(repr=False)
     mapping: LabelMapping | None
 
     def label_state(self) -> LabelState:
@@ -72,7 +72,7 @@ class StoredModel:
     def _share(self, name: str) -> Z128:
         limbs = self.tensors.get(name)
         if limbs is None or limbs.dtype != np.uint64 or limbs.ndim != 3 or limbs.shape[2] != 2:
-            raise IntegrityError(f"{self.folder / _SHARE} holds no share {name!r}")
+            raise StorageError(f"{self.folder / _SHARE} holds no share {name!r}")
         return Z128.from_limbs(limbs)
 
 
@@ -104,14 +104,14 @@ def load_model(path: Path, role: str) -> StoredModel:
         raise UsageError(f"{path} holds the {card.role} party's share; want the {role} party's")
     tensors, metadata = folder.read_tensors(_SHARE)
     if metadata.get("pair") != card.pair:
-        raise IntegrityError(f"{path}: the share belongs to another model than the card says")
+        raise StorageError(f"{path}: the share belongs to another model than the card says")
     mapping = None
     if role == "label":
         mapping = LabelMapping.from_json(folder.read_bytes(_LABELS))
     return StoredModel(
         folder.path,
         card,
-        Job.from_wire(card.job.encode(), card.party),
+        Job.from_card(card.job),
         tensors,
         Preprocessor.from_json(folder.read_bytes(_PREPROCESSOR)),
         mapping,
@@ -151,4 +151,4 @@ def _card(folder: RunFolder) -> ModelCard:
     try:
         return msgspec.json.decode(folder.read_bytes(_CARD), type=ModelCard, strict=True)
     except msgspec.DecodeError as error:
-        raise IntegrityError(f"{folder.path / _CARD} is damaged: {error}") from None
+        raise StorageError(f"{folder.path / _CARD} is damaged: {error}") from None

@@ -21,6 +21,8 @@ from rich.progress import (
 )
 from rich.table import Column
 
+from colonnade.wire.messages import one_line
+
 __all__ = [
     "JsonReporter",
     "QuietReporter",
@@ -32,10 +34,11 @@ __all__ = [
 
 # Seconds between two lines about the same step where there is no terminal to draw on.
 _LINE_EVERY_S = 10.0
+_LONGEST_NOTE = 10_000
 
 
 def printable(text: str) -> str:
-    """`text` without control characters: some of it comes from the other side."""
+    """`text` without control characters, its lines kept; for a single line, `one_line`."""
     return "".join(char if char.isprintable() or char == "\n" else "?" for char in text)
 
 
@@ -65,7 +68,7 @@ class QuietReporter:
 
     def note(self, text: str) -> None:
         """Keep a line."""
-        self.transcript.append(printable(text))
+        self.transcript.append(one_line(text, _LONGEST_NOTE))
 
     def progress(self, step: str, done: int, total: int, detail: str = "") -> None:
         """Keep the end of each step."""
@@ -91,7 +94,7 @@ class RichReporter(QuietReporter):
         """Print a line above the bars."""
         super().note(text)
         # Lines are left whole: a path or fingerprint that is cut in two cannot be copied.
-        self._console.print(printable(text), markup=False, highlight=False, soft_wrap=True)
+        self._console.print(self.transcript[-1], markup=False, highlight=False, soft_wrap=True)
 
     def progress(self, step: str, done: int, total: int, detail: str = "") -> None:
         """Move the step's bar."""
@@ -137,7 +140,7 @@ class JsonReporter(QuietReporter):
     def note(self, text: str) -> None:
         """Write a note."""
         super().note(text)
-        self._write({"note": printable(text)})
+        self._write({"note": self.transcript[-1]})
 
     def progress(self, step: str, done: int, total: int, detail: str = "") -> None:
         """Write a step's state."""

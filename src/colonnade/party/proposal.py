@@ -53,12 +53,12 @@ def await_verdict(
     channel.send(proposal)
     reporter.note(f"waiting for {channel.remote!r} to approve")
     verdict = channel.receive(Verdict, timeout_s=_APPROVAL_WAIT_S)
-    kind = "train" if isinstance(proposal, TrainProposal) else "predict"
-    request = _request(kind, channel, config, job, source, verdict)
-    if options.dry_run or not verdict.accepted:
-        show_request(request, options.console)
     if not verdict.accepted:
         raise PeerError(f"{channel.remote!r} refused: {verdict.reason}")
+    kind = "train" if isinstance(proposal, TrainProposal) else "predict"
+    request = _request(kind, channel, config, job, source, verdict)
+    if options.dry_run:
+        show_request(request, options.console)
     done = "would let this run" if options.dry_run else "approved"
     reporter.note(
         f"{channel.remote!r} {done}: {verdict.rows} records, {verdict.columns} features there"
@@ -100,6 +100,7 @@ def _request(
         job=job,
         columns=source.columns,
         feature_columns=verdict.columns,
+        independent_columns=verdict.independent_columns,
         label_columns=source.matrix.shape[1],
         feature_rows=verdict.rows,
         label_rows=len(source),

@@ -23,6 +23,7 @@ class Request:
 
     own: the party that looks at it; columns: its own source columns that would be used;
     feature_columns, label_columns: d_A and d_B, features after encoding;
+    independent_columns: how many of d_A can vary on their own in the file (`Source`);
     outputs_now, outputs_before: outputs per row of this job and of earlier ones on the same data.
     """
 
@@ -33,6 +34,7 @@ class Request:
     job: Job
     columns: tuple[str, ...]
     feature_columns: int
+    independent_columns: int
     label_columns: int
     feature_rows: int
     label_rows: int
@@ -42,8 +44,8 @@ class Request:
 
     @property
     def outputs_ratio(self) -> float:
-        """Outputs per row, this job's included, against the number of features."""
-        return (self.outputs_now + self.outputs_before) / max(1, self.feature_columns)
+        """Outputs per row, this job's included, against the number of independent features."""
+        return (self.outputs_now + self.outputs_before) / max(1, self.independent_columns)
 
     def label_party_learns(self) -> list[str]:
         """What the label party will learn, in words."""
@@ -74,7 +76,7 @@ class Request:
         """Settings that are known to leak, for both parties' run folders."""
         found = []
         ratio = self.outputs_ratio
-        reach = f"outputs per row reach {ratio:.2f} of the feature count"
+        reach = f"outputs per row reach {ratio:.2f} of the independent features"
         if ratio >= 1.0:
             found.append(
                 f"{reach}: {self.label_party!r} can compute the rows' features up to a rotation, "
@@ -143,7 +145,8 @@ def _rows(request: Request) -> list[tuple[str, str]]:
         (
             "outputs per row",
             f"{request.outputs_now} now + {request.outputs_before} before, "
-            f"{request.outputs_ratio:.2f} of {feature}'s feature count",
+            f"{request.outputs_ratio:.2f} of {feature}'s {request.independent_columns} "
+            "independent features",
         ),
     ]
     if request.estimate is not None:

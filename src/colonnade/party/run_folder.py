@@ -9,6 +9,7 @@ changed or vanished since is noticed when it is read. Folders are for their owne
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import math
@@ -26,8 +27,10 @@ import safetensors.numpy
 from numpy.typing import NDArray
 from safetensors import SafetensorError
 
-from colonnade.errors import ColonnadeError, IntegrityError, UsageError
+from colonnade.errors import ColonnadeError, StorageError, UsageError
 from colonnade.party.parsing import RUN_NAME
+from colonnade.party.progress import printable
+from colonnade.party.storage import on_disk, sync_folder, write_whole
 
 __all__ = ["ERROR", "FAILED", "RunEntry", "RunFolder", "list_runs"]
 
@@ -35,8 +38,6 @@ MANIFEST = "manifest.json"
 ERROR = "error.txt"
 PARTIAL = ".partial"
 FAILED = ".failed"
-# Written files become visible under their own name only once they are whole.
-_TEMPORARY = ".writing"
 _FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
 _MANIFEST_FORMAT = 1
 
@@ -68,6 +69,7 @@ class RunFolder:
 
         Raises
             UsageError: the id is not a usable name, or a run of that id exists in any state.
+            StorageError: the folder cannot be made.
         """
         if re.fullmatch(RUN_NAME, run_id) is None:
             raise UsageError(f"got run id {run_id!r}; want letters, digits, hyphens, underscores")
@@ -77,9 +79,10 @@ class RunFolder:
                     f"got run id {run_id!r}, but {base / (run_id + suffix)} exists; "
                     "want a new run; choose another id or move that folder away"
                 )
-        base.mkdir(parents=True, exist_ok=True)
         path = base / f"{run_id}{PARTIAL}"
-        path.mkdir(mode=0o700)
+        with on_disk(path):
+            base.mkdir(parents=True, exist_ok=True)
+            path.mkdir(mode=0o700)
         return cls(path, run_id, None)
 
     @classmethod
@@ -87,21 +90,21 @@ class RunFolder:
         """Open a finished run for reading.
 
         Raises
-            IntegrityError: there is no such finished run, its manifest is damaged, or a file that
+            StorageError: there is no such finished run, its manifest is damaged, or a file that
                 it lists is missing.
         """
         path = path.resolve()
         unfinished = [path.with_name(path.name + suffix) for suffix in (PARTIAL, FAILED)]
         beside = not path.exists() and any(folder.exists() for folder in unfinished)
         if beside or (path.suffix in (PARTIAL, FAILED) and path.exists()):
-            raise IntegrityError(
+            raise StorageError(
                 f"got {path}, a run that did not finish; want a finished run; see "
                 f"{ERROR} in the folder ending in {FAILED} and start the run again"
             )
         manifest = _parse_manifest(_read(path / MANIFEST), path / MANIFEST)
         for name in manifest:
             if not (path / name).is_file():
-                raise IntegrityError(f"{path / name} is missing; restore it from a backup")
+                raise StorageError(f"{path / name} is missing; restore it from a backup")
         return cls(path, path.name, manifest)
 
     @property
@@ -126,12 +129,13 @@ class RunFolder:
 
         Raises
             UsageError: the run is over, or `name` is not a plain file name.
+            StorageError: the file system refuses; an older file of that name is unchanged.
         """
         if self.finished or self._failed:
             raise UsageError(f"got {name!r} for run {self._run_id!r}, which is over; want none")
-        if _FILE_NAME.fullmatch(name) is None or name == MANIFEST or name.endswith(_TEMPORARY):
+        if _FILE_NAME.fullmatch(name) is None or name == MANIFEST:
             raise UsageError(f"got file name {name!r}; want letters, digits, dots, hyphens")
-        _write_whole(self._path / name, data)
+        write_whole(self._path / name, data)
         return self._path / name
 
     def write_text(self, name: str, text: str) -> Path:
@@ -170,23 +174,17 @@ class RunFolder:
 
         Raises
             UsageError: the run is over already.
-            IntegrityError: the final folder appeared meanwhile.
+            StorageError: the final folder appeared meanwhile, or the file system refuses.
         """
         if self.finished or self._failed:
             raise UsageError(f"run {self._run_id!r} is over already; finish it once")
         final = self._path.with_name(self._run_id)
         if final.exists():
-            raise IntegrityError(f"{final} appeared while {self._path} was written; move it away")
-        digests = {}
-        for file in sorted(path for path in self._path.rglob("*") if path.is_file()):
-            with file.open("rb") as stream:
-                digest = hashlib.file_digest(stream, "sha256").hexdigest()
-                os.fsync(stream.fileno())
-            digests[file.relative_to(self._path).as_posix()] = digest
-        for folder in (path for path in self._path.rglob("*") if path.is_dir()):
-            _sync(folder)
+            raise StorageError(f"{final} appeared while {self._path} was written; move it away")
+        with on_disk(self._path):
+            digests = self._digests()
         manifest = {"format": _MANIFEST_FORMAT, "sha256": digests}
-        _write_whole(self._path / MANIFEST, json.dumps(manifest, indent=2).encode() + b"\n")
+        write_whole(self._path / MANIFEST, json.dumps(manifest, indent=2).encode() + b"\n")
         self._rename(final)
         self._manifest = digests
         return final
@@ -195,16 +193,29 @@ class RunFolder:
         """Mark the run as failed: `error.txt` holds `reason`. Returns the `.failed` folder.
 
         Raises
-            UsageError: the run is over already.
+            UsageError: the run is over already. StorageError: the file system refuses.
         """
-        self.write_text(ERROR, reason.rstrip("\n") + "\n")
+        self.write_text(ERROR, printable(reason).rstrip("\n") + "\n")
         self._rename(self._path.with_name(self._run_id + FAILED))
         self._failed = True
         return self._path
 
+    def _digests(self) -> dict[str, str]:
+        """SHA-256 of every file, after all of them are on the disk."""
+        digests = {}
+        for file in sorted(path for path in self._path.rglob("*") if path.is_file()):
+            with file.open("rb") as stream:
+                digest = hashlib.file_digest(stream, "sha256").hexdigest()
+                os.fsync(stream.fileno())
+            digests[file.relative_to(self._path).as_posix()] = digest
+        for folder in (path for path in self._path.rglob("*") if path.is_dir()):
+            sync_folder(folder)
+        return digests
+
     def _rename(self, target: Path) -> None:
-        self._path.rename(target)
-        _sync(target.parent)
+        with on_disk(target):
+            self._path.rename(target)
+            sync_folder(target.parent)
         self._path = target
 
     def __enter__(self) -> RunFolder:
@@ -220,12 +231,15 @@ class RunFolder:
             return
         if error is None:
             self.finish()
-        elif isinstance(error, ColonnadeError):
-            self.fail(f"{type(error).__name__}: {error}")
+            return
+        reason = "".join(traceback.format_exception(error))
+        if isinstance(error, ColonnadeError):
+            reason = f"{type(error).__name__}: {error}"
         elif isinstance(error, KeyboardInterrupt):
-            self.fail("stopped by the operator")
-        else:
-            self.fail("".join(traceback.format_exception(error)))
+            reason = "stopped by the operator"
+        # On a full disk the folder stays partial; the error that brought us here matters more.
+        with contextlib.suppress(StorageError):
+            self.fail(reason)
 
     # --- reading -------------------------------------------------------------------------------
 
@@ -233,11 +247,11 @@ class RunFolder:
         """Read one file; in a finished run, exactly as it was when the run finished.
 
         Raises
-            IntegrityError: the file is missing, not part of the run, or changed.
+            StorageError: the file is missing, not part of the run, or changed.
         """
         data = _read(self._path / name)
         if self._manifest is not None and self._manifest.get(name) != _digest(data):
-            raise IntegrityError(
+            raise StorageError(
                 f"{self._path / name} is not the file that this run wrote; restore it from a backup"
             )
         return data
@@ -250,7 +264,7 @@ class RunFolder:
         """Read a file of `write_json`.
 
         Raises
-            IntegrityError: as `read_bytes`, or the file is not JSON.
+            StorageError: as `read_bytes`, or the file is not JSON.
         """
         return _parse_json(self.read_bytes(name), self._path / name)
 
@@ -258,13 +272,13 @@ class RunFolder:
         """Read a file of `write_tensors`: the arrays and the metadata.
 
         Raises
-            IntegrityError: as `read_bytes`, or the file is not in safetensors format.
+            StorageError: as `read_bytes`, or the file is not in safetensors format.
         """
         data = self.read_bytes(name)
         try:
             tensors = safetensors.numpy.load(data)
         except SafetensorError as error:
-            raise IntegrityError(f"{self._path / name} is damaged: {error}") from None
+            raise StorageError(f"{self._path / name} is damaged: {error}") from None
         # The format: 8 bytes of length, that much JSON (checked by `load` just now), the arrays.
         header = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
         return tensors, header.get("__metadata__", {})
@@ -289,31 +303,9 @@ def _read(path: Path) -> bytes:
     try:
         return path.read_bytes()
     except OSError as error:
-        raise IntegrityError(
+        raise StorageError(
             f"cannot read {path}: {error.strerror}; want a file of a finished run"
         ) from None
-
-
-def _write_whole(path: Path, data: bytes) -> None:
-    temporary = path.with_name(path.name + _TEMPORARY)
-    try:
-        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
-    _sync(path.parent)
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _digest(data: bytes) -> str:
@@ -324,16 +316,16 @@ def _parse_json(data: bytes, path: Path) -> Any:
     try:
         return json.loads(data)
     except (ValueError, RecursionError) as error:
-        raise IntegrityError(f"{path} is not JSON: {error}; restore it from a backup") from None
+        raise StorageError(f"{path} is not JSON: {error}; restore it from a backup") from None
 
 
 def _parse_manifest(data: bytes, path: Path) -> dict[str, str]:
     manifest = _parse_json(data, path)
     if not isinstance(manifest, dict) or manifest.get("format") != _MANIFEST_FORMAT:
-        raise IntegrityError(f"{path} is not a manifest of format {_MANIFEST_FORMAT}")
+        raise StorageError(f"{path} is not a manifest of format {_MANIFEST_FORMAT}")
     digests = manifest.get("sha256")
     if not isinstance(digests, dict) or not all(isinstance(d, str) for d in digests.values()):
-        raise IntegrityError(f"{path} lists no digests; restore it from a backup")
+        raise StorageError(f"{path} lists no digests; restore it from a backup")
     return digests
 
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import contextlib
 import sys
 import time
+import traceback
 from collections.abc import Generator
 
 from colonnade.errors import ColonnadeError, TransportError, UsageError
 from colonnade.party.config import PartyConfig
 from colonnade.party.feature_run import handle_session
 from colonnade.party.feature_session import ServeOptions
-from colonnade.party.progress import Reporter
+from colonnade.party.progress import Reporter, printable
 from colonnade.party.session import PeerLeftError
 from colonnade.transport import Listener, TlsChannel, connect
 
@@ -25,7 +26,8 @@ def serve(
 ) -> int:
     """Serve jobs until stopped, or `jobs` of them; returns the number of failed jobs.
 
-    A failed job does not end the service; its reason is shown here and was sent to the peer.
+    A failed job does not end the service; its reason is shown here and was sent to the peer. Nor
+    does an error of this program: its traceback goes to the console.
 
     Raises
         UsageError: this is not a feature party. TransportError: the address is not free, or with
@@ -51,6 +53,11 @@ def serve(
             except ColonnadeError as error:
                 failed += 1
                 reporter.note(f"job failed: {error}")
+            except Exception as error:  # noqa: BLE001 (the top of a process that goes on)
+                failed += 1
+                reporter.note(f"job failed: internal error ({type(error).__name__})")
+                text = printable(traceback.format_exc())
+                options.console.print(text, markup=False, highlight=False, soft_wrap=True)
             finally:
                 reporter.close()
                 reporter.transcript.clear()

@@ -8,20 +8,27 @@ import datetime as dt
 import hashlib
 import os
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Literal
+
+from numpy.typing import NDArray
 
 from colonnade import __version__
 from colonnade.crypto import Randomisers
-from colonnade.errors import PeerError, UsageError
+from colonnade.errors import PeerAbortedError, UsageError
 from colonnade.nn.plan import TrainingPlan
+from colonnade.party.certificates import fingerprint
 from colonnade.party.config import PartyConfig
 from colonnade.party.job import Job
 from colonnade.party.messages import Finished
+from colonnade.party.model import ModelCard, store_model
 from colonnade.party.pool import RandomiserPool
 from colonnade.party.progress import Reporter
+from colonnade.party.run_folder import RunFolder
 from colonnade.party.source import Source, normaliser
 from colonnade.protocol.agreement import KeyChoice, LayerSettings, Resources
+from colonnade.protocol.matmul import FeatureMatMul, LabelMatMul
 from colonnade.protocol.matmul_spec import MatMulSpec
 from colonnade.protocol.psi import (
     SUITE,
@@ -35,14 +42,14 @@ from colonnade.protocol.psi import (
 from colonnade.ring import Streams
 from colonnade.transport import Listener, PinnedPeer, TlsChannel, connect
 from colonnade.wire.channel import Channel
-from colonnade.wire.hello import exchange_hello
+from colonnade.wire.hello import ANY, exchange_hello
 
 __all__ = [
     "PeerLeftError",
     "align",
     "budget_notes",
-    "exchange_pair",
     "finish_exchange",
+    "keep_model",
     "layer_settings",
     "new_run_id",
     "open_channel",
@@ -55,11 +62,11 @@ __all__ = [
 ]
 
 
-# How `wire.messages.decode_frame` reports a peer whose operator or whose listener stopped.
-_LEFT = "the other side stopped (Stopped)"
+# What an operator or a listener that stops calls its reason.
+_STOPPED = "Stopped"
 
 
-class PeerLeftError(PeerError):
+class PeerLeftError(PeerAbortedError):
     """The peer ended the session before it said anything: there was no job."""
 
 
@@ -85,10 +92,13 @@ def open_channel(config: PartyConfig, peer: str, reporter: Reporter) -> Iterator
             yield channel
 
 
-def say_hello(channel: Channel, config: PartyConfig, key_bits: int) -> None:
+def say_hello(channel: Channel, config: PartyConfig, key_bits: int, job: Job | None = None) -> None:
     """Refuse a peer that runs something else, naming every differing field on both sides.
 
+    job: what this side will propose, or what it agreed to beforehand; None compares no job.
+
     Raises
+        UsageError: a certificate of this side's configuration cannot be read.
         PeerError: what differs. PeerLeftError: the peer went away before its hello.
     """
     fields = {
@@ -97,12 +107,15 @@ def say_hello(channel: Channel, config: PartyConfig, key_bits: int) -> None:
         "psi": SUITE,
         "ids": normaliser(config.data),
         "key_bits": str(key_bits),
+        "certificate": fingerprint(config.identity.certificate),
+        "peer_certificate": fingerprint(config.peer(channel.remote).certificate),
+        **({"job": ANY} if job is None else job.terms()),
     }
     try:
         exchange_hello(channel, fields)
-    except PeerError as error:
-        if str(error).startswith(_LEFT):
-            raise PeerLeftError(str(error)) from None
+    except PeerAbortedError as error:
+        if error.kind == _STOPPED:
+            raise PeerLeftError(str(error), error.kind) from None
         raise
 
 
@@ -233,8 +246,39 @@ def budget_notes(spec: MatMulSpec, plan: TrainingPlan, job: Job) -> list[str]:
     ]
 
 
-def exchange_pair(channel: Channel, run: str, job: Job, digest: bytes, role: str) -> str:
-    """End a training run: both sides are done; returns the digest that pairs the two shares.
+def keep_model(
+    channel: Channel,
+    folder: RunFolder,
+    job: Job,
+    source: Source,
+    aligned: Alignment,
+    layer: LabelMatMul | FeatureMatMul,
+    top: Mapping[str, NDArray[Any]],
+) -> None:
+    """End the protocol of a training run: both sides keep their share, or neither is done.
+
+    top: the label party's top model, for the same file. Afterwards the peer waits for nothing.
+    """
+    role: Literal["label", "feature"] = "label" if isinstance(layer, LabelMatMul) else "feature"
+    pair = _exchange_pair(channel, folder.run_id, job, aligned.digest, role)
+    card = ModelCard(
+        role=role,
+        party=channel.local,
+        peer=channel.remote,
+        run=folder.run_id,
+        pair=pair,
+        job=job.to_wire().decode(),
+        columns=source.columns,
+        updates=layer.updates,
+    )
+    tensors = {**layer.state.tensors(), **top}
+    store_model(folder, card, tensors, source.preprocessor, source.mapping)
+    folder.write_tensors("rows.safetensors", {"rows": aligned.rows}, {"run": folder.run_id})
+    finish_exchange(channel)
+
+
+def _exchange_pair(channel: Channel, run: str, job: Job, digest: bytes, role: str) -> str:
+    """Both sides are done; returns the digest that pairs the two shares.
 
     The digest binds run, job, row order and both sides' nonces; it is a name, not a secret.
     """

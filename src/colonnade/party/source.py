@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from colonnade.data.features import Features
+from colonnade.data.fitted import CategoricalColumn
 from colonnade.data.labels import LabelMapping
 from colonnade.data.preprocess import Preprocessor
 from colonnade.data.schema import SourceSpec, id_columns, label_values, read_source
 from colonnade.data.table import Table
-from colonnade.errors import DataError, PeerError
+from colonnade.errors import DataError, UsageError
 from colonnade.party.job import ColumnChoice
 from colonnade.protocol.psi import (
     IdType,
@@ -26,9 +27,13 @@ from colonnade.protocol.psi import (
 )
 from colonnade.ring import FixedMatrix
 
-__all__ = ["Source", "load_source", "normaliser"]
+__all__ = ["NotOfferedError", "Source", "load_source", "normaliser"]
 
 _PLACES_NAMED = 5
+
+
+class NotOfferedError(UsageError):
+    """A job asks for columns that this party does not offer; names them, for its operator."""
 
 
 @dataclass(frozen=True)
@@ -39,18 +44,36 @@ class Source:
     labels: int64 codes, empty without a label; notes: what preprocessing reports.
     """
 
-    table: Table
-    ids: list[bytes]
-    features: Features
-    matrix: FixedMatrix
-    labels: NDArray[np.int64]
+    table: Table = field(repr=False)
+    ids: list[bytes] = field(repr=False)
+    features: Features = field(repr=False)
+    matrix: FixedMatrix = field(repr=False)
+    labels: NDArray[np.int64] = field(repr=False)
     mapping: LabelMapping | None
-    preprocessor: Preprocessor
+    preprocessor: Preprocessor = field(repr=False)
     columns: tuple[str, ...]
     notes: tuple[str, ...]
 
     def __len__(self) -> int:
         return len(self.ids)
+
+    @property
+    def independent_columns(self) -> int:
+        """An upper bound of the features that vary on their own in this file.
+
+        A constant column tells nothing about a row, and of the varying features of one category
+        column the last one follows from the others: their sum is 1.
+        """
+        cells = self.matrix.csr()
+        varies = (cells.max(axis=0) != cells.min(axis=0)).toarray()[0] if len(self) else []
+        count = int(np.count_nonzero(varies))
+        start = 0
+        for column in self.preprocessor.columns:
+            end = start + len(column.declare())
+            if isinstance(column, CategoricalColumn) and np.any(varies[start:end]):
+                count -= 1
+            start = end
+        return count
 
 
 def load_source(
@@ -68,7 +91,7 @@ def load_source(
 
     Raises
         UsageError, DataError: naming file, column and row.
-        PeerError: the job asks for a column that is not offered.
+        NotOfferedError: the job asks for a column that is not offered.
     """
     whole = read_source(spec, path)
     spec = _chosen(spec, choice, whole)
@@ -108,7 +131,7 @@ def load_source(
 def _chosen(spec: SourceSpec, choice: ColumnChoice, table: Table) -> SourceSpec:
     """The source with only the columns that a job asks for.
 
-    The peer is told which of the names that it sent are not offered, and no other name.
+    Which of the names are not offered is for this side's operator: a peer could try names.
     """
     if choice == "offered":
         return spec
@@ -117,9 +140,9 @@ def _chosen(spec: SourceSpec, choice: ColumnChoice, table: Table) -> SourceSpec:
     unknown = [name for name in choice if name not in offered]
     if unknown:
         shown = ", ".join(repr(name[:60]) for name in unknown[:_PLACES_NAMED])
-        raise PeerError(
-            f"the job asks for {len(unknown)} columns that are not offered ({shown}); ask the "
-            "feature party for the names it offers, or want all of them"
+        raise NotOfferedError(
+            f"the job asks for {len(unknown)} columns that are not offered ({shown}); tell the "
+            "label party the names, or offer them in [data]"
         )
     return dataclasses.replace(spec, offer=tuple(choice), exclude=())
 

@@ -13,6 +13,7 @@ from colonnade.wire.messages import (
     decode_frame,
     encode_frame,
     frame_tag,
+    one_line,
 )
 
 __all__ = [
@@ -27,4 +28,5 @@ __all__ = [
     "decode_frame",
     "encode_frame",
     "frame_tag",
+    "one_line",
 ]

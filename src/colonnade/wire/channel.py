@@ -89,7 +89,8 @@ class Channel(Protocol):
         """Wait for the next message and decode it as one of `types`.
 
         Raises
-            PeerError: wrong type, malformed, or the peer stopped (with its reason); sticky.
+            PeerError: wrong type, malformed, or the peer stopped (PeerAbortedError, with its
+                reason); every later call raises it again. Or the peer closed the session.
             TransportError: nothing came within the deadline; names the missing message.
         """
         ...
@@ -137,7 +138,7 @@ class RecordingChannel:
 
 
 class Inbox:
-    """Decodes frames for a channel and makes peer faults sticky."""
+    """Decodes frames for a channel and keeps the fault of the first that it could not take."""
 
     def __init__(self, meter: Meter) -> None:
         self._meter = meter
@@ -151,7 +152,7 @@ class Inbox:
     def check(self) -> None:
         """Raise the sticky fault again, if there was one."""
         if self._fault is not None:
-            raise PeerError(str(self._fault))
+            raise self._fault.with_traceback(None)
 
     def open(self, frame: bytes, types: tuple[type[_T], ...]) -> _T:
         """Decode one frame as one of `types`, metering it."""

@@ -3,7 +3,8 @@
   both: Hello(fields)  -->  <--  Hello(fields)
   both compare; a difference is a PeerError on both sides, naming every differing field
 
-Leaks: the fields, each way. They are configuration (versions, names, sizes, digests), never data.
+Leaks: the fields, each way. They are configuration (versions, names, sizes, fingerprints of
+certificates, the terms of a job), never data.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from colonnade.errors import PeerError, UsageError
 from colonnade.wire.channel import Channel
 from colonnade.wire.messages import Message
 
-__all__ = ["PROTOCOL_VERSION", "Hello", "exchange_hello"]
+__all__ = ["ANY", "PROTOCOL_VERSION", "Hello", "exchange_hello"]
 
 PROTOCOL_VERSION = "1"
 """Changes whenever two releases could not finish a job together."""
@@ -24,14 +25,28 @@ PROTOCOL_VERSION = "1"
 _MOST_FIELDS = 64
 _LONGEST_KEY = 64
 _LONGEST_VALUE = 1024
+_LONGEST_SHOWN = 120
 _ABSENT = "(not stated)"
+
+ANY = "(any)"
+"""Says of a negotiable field that this side has agreed on nothing beforehand."""
+
+# Fields that the peer states about us: each is the mirror image of one of our own.
+_MIRROR = {
+    "party": "peer",
+    "peer": "party",
+    "certificate": "peer_certificate",
+    "peer_certificate": "certificate",
+}
 
 
 class Hello(Message, frozen=True, kw_only=True):
     """What one side runs and whom it wants to talk to, as text fields."""
 
     TAG: ClassVar[str] = "wire.hello/1"
-    LEAKS: ClassVar[str] = "versions, names, sizes and digests of the configuration"
+    LEAKS: ClassVar[str] = (
+        "versions, names, key size, certificate fingerprints, the terms of the agreed job"
+    )
 
     fields: dict[str, str]
 
@@ -40,12 +55,15 @@ def exchange_hello(
     channel: Channel,
     fields: Mapping[str, str],
     informational: Collection[str] = ("software",),
+    negotiable: Collection[str] = ("job",),
 ) -> dict[str, str]:
     """Tell the peer what we run, learn what it runs, and refuse what does not fit.
 
     `protocol`, `party` (our name) and `peer` (the name we want) are filled in where `fields` is
-    silent. Our `party` must be the peer's `peer` and the other way round; `role` must differ;
-    everything else must be equal, except the `informational` fields, which are only shown.
+    silent. Our `party` must be the peer's `peer` and the other way round, and so must `certificate`
+    and `peer_certificate`; `role` must differ; everything else must be equal, except the
+    `informational` fields, which are only shown. A `negotiable` field, and those whose names begin
+    with it and a dot, are not compared where either side states it as `ANY`.
 
     Returns: the peer's fields.
 
@@ -67,7 +85,10 @@ def exchange_hello(
     fault = _malformed(received)
     if fault:
         raise PeerError(f"{channel.remote!r} sent a malformed hello: {fault}")
-    differences = _differences(stated, received, informational)
+    settled = {key for key in negotiable if ANY not in (stated.get(key), received.get(key))}
+    left_open = set(negotiable) - settled
+    ignored = {k for k in stated | received if k.partition(".")[0] in left_open}
+    differences = _differences(stated, received, ignored.union(informational))
     if differences:
         raise PeerError(
             f"{channel.local!r} and {channel.remote!r} do not fit together: "
@@ -90,20 +111,19 @@ def _malformed(fields: Mapping[str, str]) -> str:
 
 
 def _differences(
-    ours: Mapping[str, str], theirs: Mapping[str, str], informational: Collection[str]
+    ours: Mapping[str, str], theirs: Mapping[str, str], ignored: Collection[str]
 ) -> list[str]:
     found = []
-    # `party` and `peer` are each other's mirror image; every other field is its own.
-    mirror = {"party": "peer", "peer": "party"}
-    for key in sorted(ours.keys() | theirs.keys()):
-        if key in informational:
+    for key in sorted(ours.keys() | {_MIRROR.get(key, key) for key in theirs}):
+        if key in ignored:
             continue
         mine = ours.get(key, _ABSENT)
-        yours = theirs.get(mirror.get(key, key), _ABSENT)
+        yours = theirs.get(_MIRROR.get(key, key), _ABSENT)
+        values = f"{mine[:_LONGEST_SHOWN]!r} here, {yours[:_LONGEST_SHOWN]!r} there"
         if key == "role":
             if mine == yours or _ABSENT in (mine, yours):
-                found.append(f"role: {mine!r} here, {yours!r} there, which must be different roles")
+                found.append(f"role: {values}, which must be different roles")
         elif mine != yours:
-            label = f"{key} here and {mirror[key]} there" if key in mirror else key
-            found.append(f"{label}: {mine!r} here, {yours!r} there")
+            label = f"{key} here and {_MIRROR[key]} there" if key in _MIRROR else key
+            found.append(f"{label}: {values}")
     return found

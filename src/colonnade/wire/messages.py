@@ -8,13 +8,14 @@ by *our* state (`array_from_bytes`), never by the peer's word.
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, TypeVar
+from typing import Annotated, Any, ClassVar, TypeVar
 
 import msgspec
 import numpy as np
+from msgspec import Meta
 from numpy.typing import NDArray
 
-from colonnade.errors import PeerError, UsageError
+from colonnade.errors import PeerAbortedError, PeerError, UsageError
 
 __all__ = [
     "Abort",
@@ -24,7 +25,13 @@ __all__ = [
     "decode_frame",
     "encode_frame",
     "frame_tag",
+    "one_line",
 ]
+
+# A text for people; what is longer has something in it that should not be there.
+_LONGEST_TEXT = 2000
+_LONGEST_KIND = 60
+_LONGEST_FAULT = 300
 
 _T = TypeVar("_T", bound="Message")
 
@@ -40,14 +47,30 @@ class Message(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     LEAKS: ClassVar[str] = ""
 
 
+def one_line(text: str, limit: int = _LONGEST_TEXT) -> str:
+    """`text` as at most `limit` printable characters: it may be, or quote, what a peer wrote.
+
+    Line ends and control characters become "?", so that nobody writes lines into another's log.
+    """
+    shown = text if len(text) <= limit else f"{text[: limit - 3]}..."
+    return "".join(letter if letter.isprintable() else "?" for letter in shown)
+
+
 class Abort(Message, frozen=True, kw_only=True):
-    """The sender stops; `reason` is fit to be shown to the other side's operator."""
+    """The sender stops; `reason` is fit to be shown to the other side's operator.
+
+    Made here or received, its texts are one printable line each.
+    """
 
     TAG: ClassVar[str] = "wire.abort/1"
     LEAKS: ClassVar[str] = "why this side stopped"
 
-    kind: str
-    reason: str
+    kind: Annotated[str, Meta(max_length=_LONGEST_KIND)]
+    reason: Annotated[str, Meta(max_length=_LONGEST_TEXT)]
+
+    def __post_init__(self) -> None:
+        msgspec.structs.force_setattr(self, "kind", one_line(self.kind, _LONGEST_KIND))
+        msgspec.structs.force_setattr(self, "reason", one_line(self.reason))
 
 
 def encode_frame(message: Message) -> bytes:
@@ -76,7 +99,8 @@ def decode_frame(frame: bytes | memoryview, *types: type[_T]) -> _T:
     """Decode `frame` as one of `types`.
 
     Raises
-        PeerError: another type arrived, the body is malformed, or the peer aborted (its reason).
+        PeerError: another type arrived, or the body is malformed.
+        PeerAbortedError: the peer stopped; with its reason.
     """
     tag = frame_tag(frame)
     body = memoryview(frame)[1 + frame[0] :]
@@ -85,7 +109,7 @@ def decode_frame(frame: bytes | memoryview, *types: type[_T]) -> _T:
             return _decode_body(body, kind)
     if tag == Abort.TAG:
         abort = _decode_body(body, Abort)
-        raise PeerError(f"the other side stopped ({abort.kind}): {abort.reason}")
+        raise PeerAbortedError(f"the other side stopped ({abort.kind}): {abort.reason}", abort.kind)
     wanted = " or ".join(kind.TAG for kind in types)
     raise PeerError(f"got message {tag[:80]!r}; want {wanted}")
 
@@ -94,7 +118,9 @@ def _decode_body(body: memoryview, kind: type[_T]) -> _T:
     try:
         return msgspec.msgpack.decode(body, type=kind, strict=True)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise PeerError(f"got a malformed {kind.TAG} message: {error}") from None
+        # The decoder's text may quote the peer's own field names.
+        text = one_line(str(error), _LONGEST_FAULT)
+        raise PeerError(f"got a malformed {kind.TAG} message: {text}") from None
 
 
 def array_to_bytes(array: NDArray[Any]) -> bytes:

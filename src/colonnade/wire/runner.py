@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Callable
 from typing import Protocol, TypeVar, runtime_checkable
 
-from colonnade.errors import ColonnadeError, DataError, UsageError
+from colonnade.errors import ColonnadeError, DataError, StorageError, UsageError
 from colonnade.wire.channel import Channel, RecordingChannel
 from colonnade.wire.messages import Abort
 
@@ -28,9 +28,9 @@ def run_role(channel: Channel, role: Callable[[Channel], _T]) -> _T:
     """Return `role(channel)`; if it raises, abort the session with a reason and raise again.
 
     The peer gets the text of a `PeerError`, `IntegrityError` or `TransportError`, which speak of
-    what both sides see. A `DataError` or `UsageError` speaks to this side's own operator and may
-    quote values, columns or paths: of these, and of any other exception, the peer learns only that
-    there was one. On success the channel stays open.
+    what both sides see. A `DataError`, `UsageError` or `StorageError` speaks to this side's own
+    operator and may quote values, columns or paths: of these, and of any other exception, the peer
+    learns only that there was one. On success the channel stays open.
 
     Raises: whatever `role` raises.
     """
@@ -42,6 +42,10 @@ def run_role(channel: Channel, role: Callable[[Channel], _T]) -> _T:
     except UsageError:
         reason = f"{channel.local!r} stopped over its own usage or configuration; see its log"
         _abort(channel, "UsageError", reason)
+        raise
+    except StorageError:
+        reason = f"{channel.local!r} could not use a file of its own; see its log"
+        _abort(channel, "StorageError", reason)
         raise
     except ColonnadeError as error:
         _abort(channel, type(error).__name__, str(error))

@@ -22,6 +22,7 @@ from colonnade.protocol.psi.ids import (
     KeptRows,
     apply_duplicate_policy,
     encode_ids,
+    normal_form,
     normaliser_id,
 )
 
@@ -40,6 +41,7 @@ __all__ = [
     "alignment_context",
     "apply_duplicate_policy",
     "encode_ids",
+    "normal_form",
     "normaliser_id",
     "order_digest",
 ]

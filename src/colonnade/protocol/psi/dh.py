@@ -46,7 +46,7 @@ from __future__ import annotations
 import hashlib
 import secrets
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Protocol, TypeVar
 
@@ -124,7 +124,7 @@ class Alignment:
         digest: 32 bytes, equal at both parties; names the shared records and their order.
     """
 
-    rows: NDArray[np.int64]
+    rows: NDArray[np.int64] = field(repr=False)
     digest: bytes
 
     @property

@@ -4,14 +4,16 @@ Normal form `colonnade-ids/1`. An id is a tuple with one value per key column, e
 declared `text` or `integer`. The declared types are part of the name of the normal form
 (`normaliser_id`), which both sides must agree on.
 
-* `text` takes `str` only: Unicode NFC, then outer white space (what `str.strip` takes for it) is
+* `text` takes `str`: Unicode NFC, then outer white space (what `str.strip` takes for it) is
   removed. Nothing else changes: case, inner spaces, punctuation and leading zeros count, so `007`
-  differs from `7`, and ` 7` equals `7`. Surrogates and code points unknown to this interpreter's
-  Unicode version are refused, because only for assigned ones is NFC the same in every version.
+  differs from `7`, and ` 7` equals `7`. Whole numbers become their decimal digits. Surrogates and
+  code points unknown to this interpreter's Unicode version are refused, because only for assigned
+  ones is NFC the same in every version.
 * `integer` takes whole numbers of any size, and the same written in ASCII digits with an optional
-  sign (text files hold nothing else): there `007` is 7. A float counts if it is whole and at most
-  2^53 in size, where floats still hold every integer: 7.0 equals 7. Other floats, the text `7.0`,
-  booleans and dates are refused: convert them where the table is read.
+  sign and an optional fraction of zeros (text files hold nothing else, and some programs write
+  whole numbers so): there `007` and `7.0` are 7. A float counts if it is whole and at most 2^53 in
+  size, where floats still hold every integer: 7.0 equals 7. Other floats, numbers with an
+  exponent, booleans and dates are refused: convert them where the table is read.
 * Missing values (None, NaN, empty or blank text) are refused in every column: as ids they would
   match each other.
 
@@ -22,12 +24,13 @@ complement little-endian in ⌊bits/8⌋ + 1 bytes). It decodes in one way only,
 
 from __future__ import annotations
 
+import contextlib
 import operator
 import re
 import unicodedata
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Literal
 
@@ -43,6 +46,7 @@ __all__ = [
     "KeptRows",
     "apply_duplicate_policy",
     "encode_ids",
+    "normal_form",
     "normaliser_id",
 ]
 
@@ -51,7 +55,8 @@ NORMALISER = "colonnade-ids/1"
 DuplicatePolicy = Literal["error", "first", "refuse_all"]
 
 _LARGEST_EXACT_FLOAT = 2.0**53
-_NUMERAL = re.compile(r"[+-]?[0-9]{1,1000}")  # a length that int() takes; no id is longer
+# Lengths that int() takes; no id is longer.
+_NUMERAL = re.compile(r"([+-]?[0-9]{1,1000})(?:\.0{0,1000})?")
 _ROWS_NAMED = 5  # as many rows as a message lists
 
 
@@ -75,7 +80,7 @@ class KeptRows:
         dropped_rows: how many rows were left out for it.
     """
 
-    rows: NDArray[np.int64]
+    rows: NDArray[np.int64] = field(repr=False)
     repeated_ids: int
     dropped_rows: int
 
@@ -83,6 +88,15 @@ class KeptRows:
 def normaliser_id(types: Sequence[IdType]) -> str:
     """The negotiated name of the normal form, such as `colonnade-ids/1(text,integer)`."""
     return f"{NORMALISER}({','.join(_checked_types(types))})"
+
+
+def normal_form(value: object, kind: IdType) -> str | int:
+    """The normal form of one value of a key column: `str` for text, `int` for integer.
+
+    Raises
+        DataError: it has none; the message never shows the value.
+    """
+    return _text(value) if kind is IdType.TEXT else _integer(value)
 
 
 def encode_ids(
@@ -164,55 +178,63 @@ def _checked_types(types: Sequence[IdType]) -> list[IdType]:
 
 
 def _encode_column(column: Sequence[object], kind: IdType, place: str) -> list[bytes]:
-    encode_value = _text if kind is IdType.TEXT else _integer
-    tag = _TYPE_TAGS[kind]
     codes = []
     for row, value in enumerate(column):
         try:
-            data = encode_value(value)
+            data = _to_bytes(normal_form(value, kind))
         except DataError as error:
             raise DataError(f"{place}, row {row}: {error}") from None
-        codes.append(tag + len(data).to_bytes(8, "little") + data)
+        codes.append(_TYPE_TAGS[kind] + len(data).to_bytes(8, "little") + data)
     return codes
 
 
-def _text(value: object) -> bytes:
+def _to_bytes(value: str | int) -> bytes:
+    if isinstance(value, str):
+        return value.encode()
+    return value.to_bytes(value.bit_length() // 8 + 1, "little", signed=True)
+
+
+def _text(value: object) -> str:
     if not isinstance(value, str):
-        raise _refused(value, "text")
+        return str(_index(value, "text"))
     if not value.isascii():
         if any(unicodedata.category(char) in ("Cn", "Cs") for char in value):
             raise DataError("got an unassigned or surrogate code point; want Unicode text")
         value = unicodedata.normalize("NFC", value)
     value = value.strip()
     if not value:
-        raise DataError("got empty text; want an id; drop the row or fill it in")
-    return value.encode()
+        raise _missing("text")
+    return value
 
 
-def _integer(value: object) -> bytes:
-    if isinstance(value, str) and (numeral := _NUMERAL.fullmatch(value.strip())):
-        number = int(numeral.group())
-    elif isinstance(value, float):  # numpy's float64 is one
+def _integer(value: object) -> int:
+    if isinstance(value, str):
+        if numeral := _NUMERAL.fullmatch(value.strip()):
+            return int(numeral.group(1))
+    elif isinstance(value, float) and value == value:  # numpy's float64 is one
         if not value.is_integer() or abs(value) > _LARGEST_EXACT_FLOAT:
             raise DataError(
-                "got a float that is missing, not whole or beyond 2^53; want a whole number;"
+                "got a float that is not whole or beyond 2^53; want a whole number;"
                 " read the column as integers"
             )
-        number = int(value)
-    elif isinstance(value, (bool, np.bool_, str, bytes)):
-        raise _refused(value, "a whole number")
-    else:
-        try:
-            number = operator.index(value)  # type: ignore[arg-type]
-        except TypeError:
-            raise _refused(value, "a whole number") from None
-    return number.to_bytes(number.bit_length() // 8 + 1, "little", signed=True)
+        return int(value)
+    return _index(value, "a whole number")
 
 
-def _refused(value: object, wanted: str) -> DataError:
+def _index(value: object, wanted: str) -> int:
+    """What Python takes for a whole number, except truth values."""
     if value is None or (isinstance(value, float) and value != value):
-        return DataError(f"got a missing value; want {wanted}; drop the row or fill it in")
-    return DataError(
-        f"got a value of type {type(value).__name__}; want {wanted};"
+        raise _missing(wanted)
+    if isinstance(value, str) and not value.strip():
+        raise _missing(wanted)
+    if not isinstance(value, bool | np.bool_ | str | bytes):
+        with contextlib.suppress(TypeError):
+            return operator.index(value)  # type: ignore[arg-type]
+    raise DataError(
+        f"got an id of type {type(value).__name__} that is not {wanted}; want {wanted};"
         " convert the column, or declare its other type on both sides"
     )
+
+
+def _missing(wanted: str) -> DataError:
+    return DataError(f"the id is missing; want {wanted}; drop the row or fill it in")
