@@ -425,3 +425,13 @@ def test_predicting_nobody_the_other_side_knows(work, tmp_path):
     outcome = work.predict(work.models(BANK)[0], new, tmp_path / "out.csv")
     assert "below the feature party's minimum" in str(outcome.label)
     assert not (tmp_path / "out.csv").exists()
+
+
+def test_masks_that_do_not_fit_the_columns_refuse_the_job_with_the_reason(tmp_path):
+    work = Workplace.make(tmp_path)
+    work.job["mask_bits"] = 100
+    outcome = work.train()
+    for text in (str(outcome.label), outcome.feature_text):
+        assert "this job cannot run on the offered columns" in text
+        assert "want at most 127" in text
+    assert work.runs(BANK, "failed") == []

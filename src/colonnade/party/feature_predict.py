@@ -19,6 +19,7 @@ from colonnade.party.session import (
     finish_exchange,
     layer_settings,
     resources,
+    scoring_notes,
     thread_count,
 )
 from colonnade.party.source import Source, load_source
@@ -102,6 +103,8 @@ def _score(
         label_columns=request.label_columns,
         state=model.feature_state(),
     )
+    for line in scoring_notes(layer.spec, aligned.size):
+        session.reporter.note(line)
     follow_prediction(FeatureSource(layer), x, session.observer("score", 0))
     finish_exchange(channel)
     seconds = round(time.monotonic() - started, 3)

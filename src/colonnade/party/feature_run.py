@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import cast
 
-from colonnade.errors import PeerError
+from colonnade.errors import PeerError, UsageError
 from colonnade.nn.source import FeatureSource
 from colonnade.nn.training import follow_training
 from colonnade.party.approval import job_differences
@@ -96,14 +96,18 @@ def _training_request(
     rows = (len(source), proposal.rows)
     estimate = None
     if source.matrix.shape[1]:
-        estimate = estimate_training(
-            job,
-            Columns.of(source.matrix),
-            assumed_columns(proposal.columns),
-            rows,
-            density_of(source.matrix),
-            thread_count(session.config),
-        )
+        try:
+            estimate = estimate_training(
+                job,
+                Columns.of(source.matrix),
+                assumed_columns(proposal.columns),
+                rows,
+                density_of(source.matrix),
+                thread_count(session.config),
+            )
+        except UsageError as error:
+            # Declared ranges and the job's masks do not fit together: the job's author must know.
+            raise PeerError(f"this job cannot run on the offered columns: {error}") from None
     return Request(
         kind="train",
         own=session.config.name,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from numpy.typing import NDArray
 
 from colonnade.data.schema import id_columns
 from colonnade.errors import UsageError
+from colonnade.nn.plain import sigmoid
 from colonnade.nn.source import LabelSource
 from colonnade.nn.training import BiasTop, CallDone, predict_label
 from colonnade.party.config import PartyConfig
@@ -33,6 +35,7 @@ from colonnade.party.session import (
     open_channel,
     resources,
     say_hello,
+    scoring_notes,
     want_label_party,
 )
 from colonnade.party.source import Source, load_source
@@ -166,9 +169,11 @@ class _Scoring:
             layer_settings(job, job.batch_size),
             resources(self.config, job),
             kept_rows=0,
-            expected_calls=1,
+            expected_calls=math.ceil(aligned.size / job.batch_size),
             state=self.model.label_state(),
         )
+        for line in scoring_notes(layer.spec, aligned.size):
+            self.reporter.note(line)
         source, top = LabelSource(layer), BiasTop()
         with torch.no_grad():
             top.bias.copy_(torch.from_numpy(self.model.bias()))
@@ -194,8 +199,7 @@ def _write_predictions(
     order = np.argsort(aligned.rows)
     known = set(aligned.rows.tolist())
     classes = model.mapping.classes if model.mapping is not None else ("0", "1")
-    # Halves of the logit: exp never overflows.
-    probability = 0.5 * (1.0 + np.tanh(0.5 * logits))
+    probability = sigmoid(logits)
     rows: list[Sequence[object]] = [
         (*keys[aligned.rows[i]], f"{probability[i]:.9f}", classes[int(logits[i] > 0)])
         for i in order

@@ -16,6 +16,7 @@ import tomllib
 import types
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import MISSING, dataclass
+from enum import Enum
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -240,6 +241,8 @@ def _describe(hint: Any) -> str:
         return " or ".join(repr(choice) for choice in get_args(hint))
     if origin in (Union, types.UnionType):
         return " or ".join(_describe(kind) for kind in get_args(hint) if kind is not type(None))
+    if isinstance(hint, type) and issubclass(hint, Enum):
+        return " or ".join(repr(member.value) for member in hint)
     if origin is tuple:
         return f"a list (each item {_describe(get_args(hint)[0])})"
     return _PLAIN.get(hint, "a table")

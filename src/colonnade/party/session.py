@@ -57,6 +57,7 @@ __all__ = [
     "prepared",
     "resources",
     "say_hello",
+    "scoring_notes",
     "thread_count",
     "want_label_party",
 ]
@@ -244,6 +245,17 @@ def budget_notes(spec: MatMulSpec, plan: TrainingPlan, job: Job) -> list[str]:
         f"masks: total statistical distance of the job 2^{distance:.0f}",
         f"truncation on shares fails with probability 2^{failure:.0f} in the whole job",
     ]
+
+
+def scoring_notes(spec: MatMulSpec, rows: int) -> list[str]:
+    """The statistical budget of a prediction in words; refuses one outside it.
+
+    Raises
+        UsageError: masks too narrow or truncation failures too likely for so many rows.
+    """
+    distance = spec.mask_distance_log2(0, rows)
+    spec.truncation_failure_log2(0, rows)
+    return [f"masks: total statistical distance of the prediction 2^{distance:.0f}"]
 
 
 def keep_model(
