@@ -11,6 +11,7 @@ Idle is waiting for the other side's message; "python" is everything that no oth
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import subprocess
 import sys
@@ -31,6 +32,7 @@ from sklearn.datasets import load_breast_cancer
 from colonnade.data.real import load_a9a, load_connect4, load_higgs, load_w8a
 from colonnade.nn.source import FeatureSource, LabelSource
 from colonnade.party.certificates import make_identity
+from colonnade.party.pool import RandomiserPool
 from colonnade.protocol import paillier_engine
 from colonnade.protocol.agreement import (
     KeyChoice,
@@ -128,15 +130,23 @@ def run_side(options: argparse.Namespace) -> dict[str, Any]:
     identity = Identity(own, folder / f"{own}.crt.pem", folder / f"{own}.key.pem")
     pinned = PinnedPeer(peer, folder / f"{peer}.crt.pem")
     limits = TransportLimits(connect_s=60.0, receive_s=600.0)
-    resources = Resources(Streams.from_os(), KeyChoice(options.bits), options.own_threads)
+    stack = contextlib.ExitStack()
+    resources = Resources(
+        Streams.from_os(),
+        KeyChoice(options.bits),
+        options.own_threads,
+        lambda source: stack.enter_context(RandomiserPool(source)),
+    )
     settings = LayerSettings(outputs, BATCH, 0.05, engine=options.engine)
     plan = batches(len(y), options.steps + 1)  # the first step warms up
-    if own == "label":
-        with Listener(("127.0.0.1", options.port), identity, [pinned], limits) as listener:
-            channel = listener.accept()
-            return _label(channel, encode(x_b, whole, limit), y, settings, resources, plan, clock)
-    channel = connect(("127.0.0.1", options.port), identity, pinned, limits)
-    return _feature(channel, encode(x_a, whole, limit), settings, resources, plan, clock)
+    address = ("127.0.0.1", options.port)
+    with stack:
+        if own == "label":
+            listener = stack.enter_context(Listener(address, identity, [pinned], limits))
+            x = encode(x_b, whole, limit)
+            return _label(listener.accept(), x, y, settings, resources, plan, clock)
+        channel = connect(address, identity, pinned, limits)
+        return _feature(channel, encode(x_a, whole, limit), settings, resources, plan, clock)
 
 
 def _label(

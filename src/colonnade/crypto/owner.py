@@ -12,14 +12,14 @@ reductions mod p², q² and the final division are CPython integer arithmetic, w
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from colonnade.crypto.keys import PrivateKey
-from colonnade.crypto.space import CipherSpace, SealedTensor
-from colonnade.native import FixedBaseTable, Modulus, pow_secret
+from colonnade.crypto.space import CipherSpace, Randomisers, SealedTensor
+from colonnade.native import FixedBaseTable, Modulus, Residues, mul, pow_secret
 from colonnade.ring.csprng import Csprng
 
-__all__ = ["KeyOwner"]
+__all__ = ["KeyOwner", "OwnerRandomisers"]
 
 # 6-bit windows: 171 multiplications an encryption and prime at 2048 bits, tables of 2.8 MiB each.
 _WINDOW_BITS = 6
@@ -73,40 +73,70 @@ class _RandomnessTable:
         return [int.from_bytes(powers[i : i + step], "little") for i in range(0, len(powers), step)]
 
 
-class KeyOwner:
-    """A private key at work. `rng` gives the randomness of its encryptions."""
+class OwnerRandomisers:
+    """Fresh n-th residues mod n² from the fixed-base tables of both primes; made at the first draw.
 
-    def __init__(self, key: PrivateKey, rng: Csprng, threads: int = 1) -> None:
-        self.space = CipherSpace(key.public, threads)
+    `rng` is drawn from in `draw` alone, so a background thread may do it.
+    """
+
+    def __init__(
+        self, space: CipherSpace, sides: tuple[_PrimeSide, _PrimeSide], rng: Csprng
+    ) -> None:
+        self._space = space
+        self._sides = sides
         self._rng = rng
+        self._inverse = pow(sides[0].square, -1, sides[1].square)
+        self._tables: tuple[_RandomnessTable, _RandomnessTable] | None = None
+
+    def draw(self, count: int) -> Residues:
+        """Return `count` fresh n-th residues."""
+        left, right = self._sides
+        threads = self._space.threads
+        if self._tables is None:
+            self._tables = (
+                _RandomnessTable(left, self._rng, threads),
+                _RandomnessTable(right, self._rng, threads),
+            )
+        mod_p, mod_q = (table.draw(count, self._rng, threads) for table in self._tables)
+        width = self._space.ciphertext_bytes
+        raw = bytearray()
+        for r_p, r_q in zip(mod_p, mod_q, strict=True):
+            lift = (r_q - r_p) * self._inverse % right.square
+            raw += (r_p + left.square * lift).to_bytes(width, "little")
+        return self._space.modulus.from_bytes(bytes(raw), threads)
+
+
+class KeyOwner:
+    """A private key at work. `rng` gives the randomness of its encryptions.
+
+    prepare: puts a stock in front of the randomisers (`colonnade.party.pool`), so that encrypting
+    costs two multiplications; None draws each when it is needed.
+    """
+
+    def __init__(
+        self,
+        key: PrivateKey,
+        rng: Csprng,
+        threads: int = 1,
+        prepare: Callable[[Randomisers], Randomisers] | None = None,
+    ) -> None:
+        self.space = CipherSpace(key.public, threads)
         n = key.public.n
         self._p = _PrimeSide(key.p, key.q, n)
         self._q = _PrimeSide(key.q, key.p, n)
         self._p_inverse = pow(key.p, -1, key.q)
-        self._p_square_inverse = pow(self._p.square, -1, self._q.square)
-        self._tables: tuple[_RandomnessTable, _RandomnessTable] | None = None
+        source = OwnerRandomisers(self.space, (self._p, self._q), rng)
+        self._randomisers: Randomisers = source if prepare is None else prepare(source)
 
     def __repr__(self) -> str:
         return f"KeyOwner({self.space.key!r}, <redacted>)"
 
     def encrypt(self, plaintexts: Sequence[int]) -> SealedTensor:
         """Encrypt signed integers |m| < n/2 with fresh randomness."""
-        count, threads = len(plaintexts), self.space.threads
-        if self._tables is None:
-            self._tables = (
-                _RandomnessTable(self._p, self._rng, threads),
-                _RandomnessTable(self._q, self._rng, threads),
-            )
-        left = self._tables[0].draw(count, self._rng, threads)
-        right = self._tables[1].draw(count, self._rng, threads)
-        n, width = self.space.key.n, self.space.ciphertext_bytes
-        out = bytearray()
-        for m, r_p, r_q in zip(plaintexts, left, right, strict=True):
-            c_p = (1 + m * n) * r_p % self._p.square
-            c_q = (1 + m * n) * r_q % self._q.square
-            lift = (c_q - c_p) * self._p_square_inverse % self._q.square
-            out += (c_p + self._p.square * lift).to_bytes(width, "little")
-        return SealedTensor(bytes(out), count)
+        count = len(plaintexts)
+        plain = self.space.encode(plaintexts)
+        sealed = mul(plain, self._randomisers.draw(count), self.space.threads)
+        return SealedTensor(sealed.to_bytes(), count)
 
     def decrypt(self, data: bytes, count: int, what: str) -> list[int]:
         """Decrypt `count` received ciphertexts to plaintexts in [0, n).

@@ -21,7 +21,7 @@ from colonnade.native import Residues
 __all__ = ["RandomiserPool"]
 
 # Small enough that a caller who finds the stock empty does not wait long for the lock.
-_BLOCK = 4
+_BLOCK = 8
 _NICENESS = 10
 
 
@@ -31,7 +31,7 @@ class RandomiserPool:
     source: computes randomisers; used from one thread at a time. limit: most that are kept.
     """
 
-    def __init__(self, source: Randomisers, limit: int = 64) -> None:
+    def __init__(self, source: Randomisers, limit: int = 256) -> None:
         self._source = source
         self._limit = limit
         self._stock: deque[Residues] = deque()

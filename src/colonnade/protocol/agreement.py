@@ -161,8 +161,8 @@ class LayerAnswer(Message, frozen=True, kw_only=True):
 class Resources:
     """What a party brings to a layer besides its data: secret streams, key choice, threads.
 
-    prepare: puts a stock in front of the source of randomisers under the peer's key, filled while
-    this party waits (`colonnade.party.pool`); None draws each when it is needed.
+    prepare: puts a stock in front of a source of randomisers, filled while this party waits
+    (`colonnade.party.pool`); None draws each when it is needed.
     """
 
     streams: Streams
@@ -326,7 +326,7 @@ def _engine(
     source = randomisers_for(peer, streams.peer_randomisers, expected)
     if resources.prepare is not None:
         source = resources.prepare(source)
-    own = KeyOwner(key, streams.randomisers, resources.threads)
+    own = KeyOwner(key, streams.randomisers, resources.threads, resources.prepare)
     return PaillierEngine(own, peer, source)
 
 
