@@ -169,3 +169,19 @@ def test_a_renamed_file_does_not_start_at_zero(tmp_path):
     (work.folder / SHOP / "data.csv").rename(work.folder / SHOP / "other.csv")
     work.tables[SHOP]["data"]["path"] = "other.csv"
     assert "would reach 4, with 2 from earlier jobs" in str(work.train().label)
+
+
+def test_new_people_are_scored_though_others_have_given_all_they_may(tmp_path):
+    work = Workplace.make(tmp_path)
+    work.tables[SHOP]["approval"]["max_outputs_per_row"] = 2
+    assert work.train().succeeded  # two epochs: everybody in common has given two
+    model, data = work.models(BANK)[0], work.folder / BANK / "data.csv"
+    known = work.predict(model, data, tmp_path / "known.csv")
+    assert "would reach 3, with 2 from earlier jobs" in str(known.label)
+    assert not (tmp_path / "known.csv").exists()
+    # s0 .. s3 are the shop's people whom the bank did not have.
+    new = [["id", "age", "balance"], *([f"s{i}", "30.0", "0.2"] for i in range(4))]
+    path = work.data(BANK, new, "new.csv")
+    outcome = work.predict(model, path, tmp_path / "new_scores.csv")
+    assert outcome.succeeded, outcome.label_text
+    assert len((tmp_path / "new_scores.csv").read_text().splitlines()) == 5

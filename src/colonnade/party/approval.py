@@ -13,7 +13,14 @@ from colonnade.party.job import Job
 from colonnade.party.request import Request
 from colonnade.wire.messages import one_line
 
-__all__ = ["Refusal", "ask_operator", "decide", "decide_unseen", "job_differences"]
+__all__ = [
+    "Refusal",
+    "ask_operator",
+    "decide",
+    "decide_unseen",
+    "job_differences",
+    "outputs_limit",
+]
 
 _LONGEST_SHOWN = 200
 
@@ -66,7 +73,9 @@ def decide_unseen(
 def decide(request: Request, approval: ApprovalConfig, *, minimum: int) -> Refusal | None:
     """The first limit that the job exceeds, or None where the configuration lets it run.
 
-    minimum: the smallest intersection allowed for this kind of job.
+    minimum: the smallest intersection allowed for this kind of job. Whether a prediction gives too
+    many outputs depends on its records, of which most may be new: `outputs_limit` decides that
+    once they are known, before any output leaves.
     """
     refusal = decide_unseen(
         request.job,
@@ -76,7 +85,10 @@ def decide(request: Request, approval: ApprovalConfig, *, minimum: int) -> Refus
         own=request.feature_party,
         minimum=minimum,
     )
-    return refusal or _data_limits(request, approval, minimum) or _outputs_limit(request, approval)
+    refusal = refusal or _data_limits(request, approval, minimum)
+    if refusal is None and request.kind == "train":
+        refusal = outputs_limit(request, approval)
+    return refusal
 
 
 def _data_limits(request: Request, approval: ApprovalConfig, minimum: int) -> Refusal | None:
@@ -91,7 +103,8 @@ def _data_limits(request: Request, approval: ApprovalConfig, minimum: int) -> Re
     return _column_limit(request.columns, approval)
 
 
-def _outputs_limit(request: Request, approval: ApprovalConfig) -> Refusal | None:
+def outputs_limit(request: Request, approval: ApprovalConfig) -> Refusal | None:
+    """The refusal of a job whose records would give more outputs than this party allows."""
     total, limit = request.outputs_now + request.outputs_before, approval.max_outputs_per_row
     if limit is not None:
         if total <= limit:

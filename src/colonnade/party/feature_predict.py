@@ -93,6 +93,7 @@ def _score(
     channel, config, job = session.channel, session.config, model.job
     started = time.monotonic()
     aligned = session.align(request, source, folder.run_id)
+    session.check_outputs(request, source, aligned)
     x = source.matrix.take(aligned.rows)
     layer = agree_feature(
         session.counting(source, aligned, np.ones(aligned.size, np.int64)),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import NoReturn, TypeVar
@@ -11,9 +12,15 @@ import numpy as np
 from numpy.typing import NDArray
 from rich.console import Console
 
-from colonnade.errors import IntegrityError, UsageError
+from colonnade.errors import IntegrityError, PeerError, UsageError
 from colonnade.nn.training import CallDone, Observer
-from colonnade.party.approval import Refusal, ask_operator, decide, decide_unseen
+from colonnade.party.approval import (
+    Refusal,
+    ask_operator,
+    decide,
+    decide_unseen,
+    outputs_limit,
+)
 from colonnade.party.config import PartyConfig
 from colonnade.party.job import Job
 from colonnade.party.ledger import Ledger
@@ -103,6 +110,21 @@ class FeatureSession:
             peer_records=request.label_rows,
             min_intersection=self._minimum(request.kind),
         )
+
+    def check_outputs(self, request: Request, source: Source, aligned: Alignment) -> None:
+        """Check a prediction's own records against the limit on outputs per row.
+
+        Raises
+            PeerError: one of them has given too many already; the label party gets the reason.
+        """
+        with self.paths_stay_here("the count of outputs per row"):
+            counts = self._ledger.counts([source.ids[row] for row in aligned.rows])
+        exact = dataclasses.replace(request, outputs_before=int(counts.max(initial=0)))
+        refusal = outputs_limit(exact, self.config.approval)
+        if refusal is not None:
+            if refusal.detail:
+                self.reporter.note(refusal.detail)
+            raise PeerError(f"{self.config.name!r} refused: {refusal.reason}")
 
     def counting(self, source: Source, aligned: Alignment, outputs: NDArray[np.int64]) -> Channel:
         """The channel, which counts the outputs of the aligned records when the first is asked for.
