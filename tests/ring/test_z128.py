@@ -68,7 +68,7 @@ def test_rounding_is_to_nearest_and_halves_go_up():
 @QUICK
 @given(st.integers(-(2**70), 2**70), st.integers(0, 2**128 - 1), st.integers(1, 40))
 def test_rounding_each_share_on_its_own_is_off_by_one_unit_at_most(value, mask, bits):
-    # The one exception (design.md §4): the mask lies within |value| of the point where it wraps.
+    # The one exception: the mask lies within |value| of the point where it wraps.
     if min(abs(signed(mask) - edge) for edge in (2**127, -(2**127))) <= 2**71:
         return
     one, other = tensor([mask]), tensor([value - mask])

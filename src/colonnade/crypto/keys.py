@@ -47,7 +47,7 @@ class PublicKey:
 
         Size, odd, no factor below 2^16, not a prime, not a perfect square (a higher power of
         2048-bit size would have a factor that Miller-Rabin's composite verdict does not exclude;
-        the rest is the semi-honest assumption, design.md §5.1).
+        the rest is the semi-honest assumption).
 
         Raises
             PeerError: naming what is wrong.

@@ -9,7 +9,7 @@ the randomness of what it decrypts. Two sources meet that:
   (n_bits + 192) / 8 bases the leftover hash lemma gives a distance below 2^-90; one multiplication
   per base and draw.
 
-A single-base or short-exponent table (DJN) is *not* enough here (design.md §5.1): the owner reads
+A single-base or short-exponent table (DJN) is *not* enough here: the owner reads
 Legendre symbols of the returned randomness and solves for rows of X.
 """
 

@@ -53,7 +53,7 @@ __all__ = ["FeatureContributor", "VerticalLogisticRegression", "encode_matrix"]
 
 # The longest public seed that a label party may send.
 _MAX_SEED_BYTES = 64
-# Masks narrower than design.md's default would let values show through.
+# Masks narrower than the default would let values show through.
 _MIN_MASK_BITS = 64
 
 

@@ -1,6 +1,6 @@
 """The MatMul source layer as a torch module: `loss.backward()` at the label party drives both.
 
-Autograd contract (design.md §6). Each forward has a call id and a mode. A training forward is
+Autograd contract. Each forward has a call id and a mode. A training forward is
 followed by its backward or by `discard`. Several forwards before their backwards, gradient
 accumulation (several backwards before a `step`) and an exception in between (then `discard`) work;
 a second backward of one call, a `step` with open calls or without gradients is a `UsageError` here,

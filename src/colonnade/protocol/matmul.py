@@ -24,7 +24,7 @@ Source: BlindFL, Figure 6, with momentum SGD on shares. A: feature party, B: lab
   A7  step U_A
 
 Differs: V_B changes only by the public decay factor s_t, so X_B V_B(0) is shared once per row and
-kept (design.md §5.1, item 4); Z'_A travels with the masked product; two round trips a step.
+kept (safe as `KeptProducts` says); Z'_A travels with the masked product; two round trips a step.
 Cost: per step, with n ciphertexts of 2|n| bits: B sends OUT-packed V_A (IN_A) and dZ (batch), A
 sends batch and IN_A rows packed across rows.
 
@@ -33,7 +33,7 @@ Leaks (semi-honest, at most one party corrupted):
               Public: batch sizes, modes, number of updates, timing.
   B receives  Z, in every call. X_A V_A - eps_A and dW_A - phi: 2^-64-close to independent of X_A;
               Z'_A is then a function of Z and B's own pieces.
-  Follows from Z (design.md §7): B knows its own weight change, so Z - X_B dW_B estimates X_A W_A,
+  Follows from Z (docs/security-model.md): B knows its own weight change, so Z - X_B dW_B estimates X_A W_A,
   exactly where B has no features; outputs per row at or above A's feature count give X_A up to a
   rotation; equal rows of A show as equal Z.
   Column counts, scales and declared ranges of both parties are public.

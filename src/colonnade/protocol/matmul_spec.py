@@ -15,7 +15,7 @@ from colonnade.ring import DERIVATIVE_BITS, OPERAND_BITS, WEIGHT_BITS, FixedMatr
 
 __all__ = ["Columns", "MatMulSpec"]
 
-# Declared range of a weight and of its momentum: |W|, |m| < 2^6 (budgets.md).
+# Declared range of a weight: |W| < 2^6.
 WEIGHT_RANGE_BITS = 6
 _CONSTANT_BITS = 24
 _MAX_FAILURE_LOG2 = -30
@@ -204,7 +204,7 @@ class MatMulSpec:
         decays: whether weight decay rescales the kept shares of X_B V_B.
 
         Raises
-            UsageError: above 2^-30 (design.md §4).
+            UsageError: above 2^-30.
         """
         weights = len(self.feature) * self.outputs
         scaled = WEIGHT_BITS + _CONSTANT_BITS - 127

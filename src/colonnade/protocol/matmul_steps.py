@@ -120,7 +120,7 @@ class KeptProducts:
     """One party's shares of X_B V_B(0) by row position, made once a row and used many times.
 
     Safe because B's view of Z'_A is fixed by Z as long as Z'_A is reduced mod 2^64 and eps_A is
-    fresh (design.md §5.1, item 4). Both sides hold the same positions or the call is refused: each
+    fresh in every call. Both sides hold the same positions or the call is refused: each
     call carries the digest. Nothing outlives the session: another run draws new masks.
     """
 

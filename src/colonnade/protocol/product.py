@@ -13,7 +13,7 @@ An engine offers both sides as pure local steps; the roles of a layer put them i
 Q may publish V once and let P multiply many batches against it (a weight), or publish an operand
 for one use (a batch of derivatives). Either operand may be the published one: with
 `published="left"` P holds V in plain and Q publishes X; P then computes X·V as (Vᵀ·Xᵀ)ᵀ.
-Source: design.md §5; BlindFL §5, Algorithm 1 for the last two steps.
+Source: BlindFL §5, Algorithm 1 for the last two steps; docs/protocol.md, "The product".
 """
 
 from __future__ import annotations

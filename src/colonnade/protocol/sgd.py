@@ -2,7 +2,7 @@
 
 Same order of operations as `torch.optim.SGD`: d = g + decay w; m = momentum m + d; w = w - lr m.
 Constants are public with 24 significant bits; products with them are truncated locally, which on
-Z_2^128 shares fails with probability 2^(k-127) per element (design.md §4).
+Z_2^128 shares fails with probability 2^(k-127) per element (docs/protocol.md, "Numbers").
 """
 
 from __future__ import annotations

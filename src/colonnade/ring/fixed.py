@@ -31,7 +31,7 @@ __all__ = [
     "round_shift_z64_copy",
 ]
 
-# design.md §4. Weights and optimiser state at 40 bits track a float64 twin to 4e-7 on a9a; 24 bits
+# Weights and optimiser state at 40 bits track a float64 twin to 4e-7 on a9a; 24 bits
 # for operands and 32 for derivatives keep products small enough for many slots a plaintext.
 WEIGHT_BITS = 40
 OPERAND_BITS = 24
