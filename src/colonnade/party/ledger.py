@@ -1,8 +1,8 @@
 """The feature party's count of outputs per row: what each label party has been given so far.
 
 Every scoring of a row gives the label party OUT equations in the row's features; at d_A outputs a
-row they determine the features up to a rotation (docs/security-model.md). The count is kept by *record*, for
-each label party, across jobs, broken runs and predictions, whatever the file is called. It is added
+row they determine the features up to a rotation. The count is kept by *record*, for each label
+party, across jobs, broken runs and predictions, whatever the file is called. It is added
 durably before the first output leaves, so that a run that breaks off is never forgotten; several
 services may count in one folder at the same time.
 
