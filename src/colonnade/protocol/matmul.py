@@ -34,8 +34,8 @@ Leaks (semi-honest, at most one party corrupted):
   B receives  Z, in every call. X_A V_A - eps_A and dW_A - phi: 2^-64-close to independent of X_A;
               Z'_A is then a function of Z and B's own pieces.
   Follows from Z (docs/security-model.md): B knows its own weight change, so Z - X_B dW_B
-  estimates X_A W_A, exactly where B has no features; outputs per row at or above A's feature count give X_A up to a
-  rotation; equal rows of A show as equal Z.
+  estimates X_A W_A, exactly where B has no features; outputs per row at or above A's feature count
+  give X_A up to a rotation; equal rows of A show as equal Z.
   Column counts, scales and declared ranges of both parties are public.
 """
 
