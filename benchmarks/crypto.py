@@ -120,7 +120,6 @@ class Bench:
         plain = list(range(batch))
         numbers, integers = self.encrypted(batch)
         sealed = self.owner.encrypt(plain)
-        bits = self.key.public.bits
 
         def gmpy2_encrypt() -> None:
             for m in range(few):
@@ -196,7 +195,6 @@ class Bench:
                 ],
                 batch,
             )
-        assert bits
 
     def jobs(self, scale: float) -> Iterator[Case]:
         """The three matrix jobs; `scale` shrinks the number of rows."""

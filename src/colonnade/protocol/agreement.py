@@ -248,8 +248,8 @@ def agree_feature(
     want, label_columns: the settings and the label party's column count that this party approved;
     any difference is a PeerError that names it. Without label columns Z is X_A W_A, so the count
     matters. min_label_columns, max_outputs, min_mask_bits: limits where no exact settings were
-    approved; as many outputs as this party has columns would show its rows in one call, so fewer
-    are demanded in any case.
+    approved. As many outputs as this party has columns would show its rows in one call, so without
+    `max_outputs` fewer are demanded (one is always allowed).
 
     Raises
         PeerError: the proposal differs from what was approved or is out of bounds.
